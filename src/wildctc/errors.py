@@ -1,0 +1,12 @@
+"""The few exceptions that users see."""
+
+
+class WildCTCError(Exception):
+    """A user's mistake, in one line: what was wrong, where, and what to do. The command line prints it and exits with 2."""
+
+
+class MissingExtra(WildCTCError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed: pip install 'wildctc[{extra}]'")
