@@ -1,0 +1,57 @@
+"""The settings of an encoder."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import WildCTCError
+
+STRIDES: dict[int, tuple[int, ...]] = {1: (), 2: (2, 1), 4: (2, 2)}
+CONV_WIDTH = 3
+MIN_FRAMES = {1: 1, 2: 7, 4: 7}  # the shortest input of which one frame is left
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """What both encoders share. `subsampling` 1 is a linear layer; 2 and 4 are two convolutions of width 3.
+
+    `subsampling_conv`: "conv2d" treats the features as a picture, right for filterbanks; "conv1d" mixes all features
+    at once, right (and many times cheaper) for features of a pretrained model, whose order means nothing.
+    """
+
+    input_dim: int
+    d_model: int = 256
+    heads: int = 4
+    blocks: int = 12
+    ff_dim: int = 1024
+    kernel: int = 31
+    macaron: bool = True
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    subsampling: Literal[1, 2, 4] = 4
+    subsampling_conv: Literal["conv2d", "conv1d"] = "conv2d"
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.heads or self.d_model % 2:
+            raise WildCTCError(f"d_model {self.d_model} must be even and a multiple of heads {self.heads}")
+        if self.kernel % 2 == 0:
+            raise WildCTCError(f"kernel {self.kernel} must be odd, so that a frame is the middle of its window")
+        if self.subsampling not in STRIDES:
+            raise WildCTCError(f"subsampling {self.subsampling} is not one of {list(STRIDES)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConformerConfig(EncoderConfig):
+    """Feed-forward, attention, convolution, feed-forward."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EBranchformerConfig(EncoderConfig):
+    """Attention and a convolutional gating MLP (cgMLP) side by side, merged by a depthwise convolution."""
+
+    cgmlp_dim: int = 1024
+    merge_kernel: int = 31
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.merge_kernel % 2 == 0 or self.cgmlp_dim % 2:
+            raise WildCTCError(f"merge_kernel {self.merge_kernel} must be odd, cgmlp_dim {self.cgmlp_dim} even")

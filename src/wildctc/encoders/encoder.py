@@ -1,0 +1,126 @@
+"""The encoder."""
+
+import math
+from dataclasses import fields
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import WildCTCError
+from .config import CONV_WIDTH, MIN_FRAMES, STRIDES, ConformerConfig, EBranchformerConfig
+from .layers import (
+    ConformerBlock,
+    Dropout,
+    EBranchformerBlock,
+    Layout,
+    Subsampling,
+    conv_length,
+    layer_norm,
+    padding_mask,
+)
+
+
+class Encoder(nn.Module):
+    """A stack of blocks over subsampled features; see `make_encoder`.
+
+    With `pad_like_espnet` it pads as ESPnet does: lengths come from a strided mask (an output frame counts when the
+    *first* input frame under it is not padding), convolutions and batch statistics run over padding as if it were
+    speech, and only attention ignores padded keys. Outputs then depend on how far the batch is padded.
+    """
+
+    positions: Tensor
+
+    def __init__(self, config: ConformerConfig | EBranchformerConfig, pad_like_espnet: bool = False) -> None:
+        super().__init__()
+        self.config = config
+        self.pad_like_espnet = pad_like_espnet
+        self.subsampling = Subsampling(config)
+        self.dropout = Dropout(config.dropout)
+        block = ConformerBlock if isinstance(config, ConformerConfig) else EBranchformerBlock
+        self.blocks = nn.ModuleList(block(config) for _ in range(config.blocks))  # type: ignore[arg-type]
+        self.norm = layer_norm(config.d_model)
+        self.register_buffer("positions", sinusoids(512, config.d_model), persistent=False)
+
+    @property
+    def output_dim(self) -> int:
+        return self.config.d_model
+
+    def output_lengths(self, lengths: Tensor) -> Tensor:
+        """Encoded frames for inputs of these lengths (0 where an input is too short), taken as one batch."""
+        strides, padded = STRIDES[self.config.subsampling], int(lengths.max())
+        for stride in strides:
+            if self.pad_like_espnet:
+                lengths = (lengths.clamp(max=padded - CONV_WIDTH + 1) + stride - 1) // stride
+                padded = conv_length(padded, stride)
+            else:
+                lengths = conv_length(lengths, stride)
+        return lengths.clamp(min=0)
+
+    def forward(self, x: Tensor, x_lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """x (N, T, F), x_lengths (N,) -> y (N, T', D), y_lengths (N,); y is 0 past a row's length."""
+        self.check(x, x_lengths)
+        y_lengths = self.output_lengths(x_lengths)
+        longest, frames = int(x_lengths.max()), int(y_lengths.max())
+        x = x[:, :longest]  # no work on padding that no row of this batch needs
+        if not self.pad_like_espnet:
+            padding = padding_mask(x_lengths, longest, x.device)
+            x = x.masked_fill(padding.unsqueeze(2), 0)  # not even a NaN in the padding matters
+        valid = torch.full_like(y_lengths, frames) if self.pad_like_espnet else y_lengths
+        layout = Layout(valid, frames, x.device)
+        key_mask = None
+        if int(y_lengths.min()) < frames:
+            padding = padding_mask(y_lengths, frames, x.device)
+            key_mask = torch.zeros(padding.shape, device=x.device).masked_fill_(padding, -math.inf).unsqueeze(1)
+        positions = self.dropout(self.positions_for(frames))
+        h = self.dropout(layout.pack(self.subsampling(x)) * math.sqrt(self.config.d_model))
+        for block in self.blocks:
+            h = block(h, layout, positions, key_mask)
+        return layout.unpack(self.norm(h)), y_lengths
+
+    def positions_for(self, frames: int) -> Tensor:
+        if frames > (self.positions.size(0) + 1) // 2:
+            self.positions = sinusoids(2 * frames, self.config.d_model).to(self.positions)
+        middle = self.positions.size(0) // 2
+        return self.positions[middle - frames + 1 : middle + frames]
+
+    def check(self, x: Tensor, lengths: Tensor) -> None:
+        dim, shortest = self.config.input_dim, MIN_FRAMES[self.config.subsampling]
+        if x.dim() != 3 or x.size(2) != dim:
+            raise WildCTCError(f"the encoder takes features (N, T, {dim}), got {tuple(x.shape)}")
+        if lengths.shape != x.shape[:1] or not len(lengths):
+            raise WildCTCError(f"x_lengths must hold one length for each of {x.size(0)} rows: {tuple(lengths.shape)}")
+        for row, length in enumerate(lengths.tolist()):
+            if length > x.size(1):
+                raise WildCTCError(f"row {row} of the batch: length {length} exceeds the {x.size(1)} frames given")
+            if length < shortest:
+                raise WildCTCError(
+                    f"row {row} of the batch: {length} frames are too few for subsampling by "
+                    f"{self.config.subsampling}, which needs {shortest}; drop the utterance"
+                )
+
+
+def sinusoids(frames: int, dim: int) -> Tensor:
+    """(2 * frames - 1, dim): encodings of the distances frames-1, …, 0, …, -(frames-1); sines even, cosines odd."""
+    distance = torch.arange(frames - 1, -frames, -1, dtype=torch.float32)[:, None]
+    angle = distance * torch.exp(torch.arange(0, dim, 2, dtype=torch.float32) * -(math.log(10000.0) / dim))
+    return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
+
+
+def make_encoder(kind: Literal["conformer", "e_branchformer"], **settings: Any) -> Encoder:
+    """An encoder with fresh weights; `settings` are the fields of ConformerConfig or EBranchformerConfig.
+
+    >>> encoder = make_encoder("conformer", input_dim=80, d_model=16, ff_dim=32, blocks=2)
+    >>> y, y_lengths = encoder(torch.randn(2, 60, 80), torch.tensor([60, 45]))
+    >>> y.shape, y_lengths.tolist()
+    (torch.Size([2, 14, 16]), [14, 10])
+    """
+    configs: dict[str, type[ConformerConfig] | type[EBranchformerConfig]]
+    configs = {"conformer": ConformerConfig, "e_branchformer": EBranchformerConfig}
+    if kind not in configs:
+        raise WildCTCError(f"unknown encoder {kind!r}; choose one of {', '.join(configs)}")
+    known = [field.name for field in fields(configs[kind])]
+    for name in settings:
+        if name not in known:
+            raise WildCTCError(f"{kind} has no setting {name!r}; it has {', '.join(known)}")
+    return Encoder(configs[kind](**settings))
