@@ -1,0 +1,17 @@
+"""Corpora: from files on disk to utterances with audio and text."""
+
+from .audio import UtteranceError, check_audio, load_audio, resample
+from .manifest import Utterance, load_manifest
+from .preparation import SOURCES, Rejects, prepare
+
+__all__ = [
+    "SOURCES",
+    "Rejects",
+    "Utterance",
+    "UtteranceError",
+    "check_audio",
+    "load_audio",
+    "load_manifest",
+    "prepare",
+    "resample",
+]

@@ -1,0 +1,31 @@
+"""LibriSpeech: <subset>/<speaker>/<chapter>/ with FLAC files and one transcript file a chapter."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import WildCTCError
+from .manifest import Utterance, split_of
+
+
+def utterances(source: Path) -> Iterator[Utterance]:
+    """source: the directory LibriSpeech, or the one that holds it; all of its train-, dev- and test- subsets."""
+    root = source / "LibriSpeech" if (source / "LibriSpeech").is_dir() else source
+    subsets = [path for path in sorted(root.iterdir()) if path.is_dir() and split_of(path.name)]
+    if not subsets:
+        raise WildCTCError(f"no subset such as train-clean-100 in {root}")
+    for subset in subsets:
+        for chapter in sorted(path for path in subset.glob("*/*") if path.is_dir()):
+            yield from _chapter(chapter, subset.name)
+
+
+def _chapter(chapter: Path, subset: str) -> Iterator[Utterance]:
+    speaker = chapter.parent.name
+    texts: dict[str, str] = {path.stem: "" for path in chapter.glob("*.flac")}
+    transcripts = chapter / f"{speaker}-{chapter.name}.trans.txt"
+    if transcripts.is_file():
+        for line in transcripts.read_text(encoding="utf-8").splitlines():
+            id, _, text = line.strip().partition(" ")
+            if id:
+                texts[id] = text
+    for id, text in sorted(texts.items()):
+        yield Utterance(id, chapter / f"{id}.flac", text, speaker, split=subset)
