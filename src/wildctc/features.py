@@ -39,20 +39,21 @@ class FrontEnd(Protocol):
 
 
 def make_front_end(config: dict[str, Any]) -> FrontEnd:
-    """The front end that a recipe names: `kind` fbank or onnx, and the arguments of the class.
+    """The front end that a recipe names.
 
-    >>> make_front_end({"kind": "fbank", "num_bins": 40}).dim
+    config: `name` (fbank, moonshine-tiny, or an .onnx/.ort file), `num_bins` (fbank only), `threads` (ONNX only).
+
+    >>> make_front_end({"name": "fbank", "num_bins": 40}).dim
     40
     """
-    fields = dict(config)
-    kinds = {"fbank": Fbank, "onnx": OnnxFrontEnd}
-    kind = fields.pop("kind", None)
-    if kind not in kinds:
-        raise WildCTCError(f"unknown front end {kind!r}: kind must be one of {', '.join(kinds)}")
-    try:
-        return kinds[kind](**fields)
-    except TypeError as error:
-        raise WildCTCError(f"front end {kind}: {str(error).split(') ')[-1]}") from None
+    if unknown := config.keys() - {"name", "num_bins", "threads"}:
+        raise WildCTCError(f"front end: unknown setting {sorted(unknown)[0]!r}; known: name, num_bins, threads")
+    name = str(config.get("name", "fbank"))
+    if name == "fbank":
+        return Fbank(config.get("num_bins", 80))
+    if name != "moonshine-tiny" and not name.endswith((".onnx", ".ort")):
+        raise WildCTCError(f"no front end {name!r}: give fbank, moonshine-tiny or an .onnx or .ort file")
+    return OnnxFrontEnd(name, config.get("threads", 1))
 
 
 class Fbank:
@@ -278,37 +279,35 @@ class FeatureStats:
     """Mean and standard deviation of each dimension over the training data, both (dim,) float32.
 
     >>> stats = FeatureStats.compute([np.array([[0.0, 1.0], [2.0, 1.0]])])
-    >>> stats.normalize(torch.tensor([[2.0, 1.0]]))
-    tensor([[1., 0.]])
+    >>> stats.normalize(np.array([[2.0, 1.0]], np.float32))
+    array([[1., 0.]], dtype=float32)
     """
 
-    mean: torch.Tensor
-    std: torch.Tensor
+    mean: np.ndarray
+    std: np.ndarray
 
     @classmethod
     def compute(cls, features: Iterable[np.ndarray]) -> "FeatureStats":
-        """features: (frames, dim) each."""
-        frames, total, squares = 0, np.float64(0), np.float64(0)
+        """From features, (frames, dim) each."""
+        frames, total, squares = 0, np.zeros(1), np.zeros(1)
         for x in features:
             x = x.astype(np.float64)
             frames, total, squares = frames + len(x), total + x.sum(0), squares + np.square(x).sum(0)
+        return cls.from_sums(frames, total, squares)
+
+    @classmethod
+    def from_sums(cls, frames: int, total: np.ndarray, squares: np.ndarray) -> "FeatureStats":
+        """From the number of frames and (dim,) float64 sums of the features and of their squares."""
         if frames == 0:
             raise WildCTCError("no features to compute their mean and variance from")
         mean = total / frames
-        # A dimension that never changes carries nothing; a floor keeps it at 0 instead of blowing up rounding errors.
+        # A dimension that never changes carries nothing; the floor keeps it at 0 instead of blowing up rounding errors.
         std = np.sqrt(np.maximum(squares / frames - mean**2, 1e-8))
-        return cls(torch.from_numpy(mean).float(), torch.from_numpy(std).float())
+        return cls(mean.astype(np.float32), std.astype(np.float32))
 
-    def normalize(self, x: torch.Tensor) -> torch.Tensor:
-        """(…, dim) → the same with mean 0 and variance 1 in each dimension."""
-        return (x - self.mean.to(x)) / self.std.to(x)
-
-    def to_dict(self) -> dict[str, list[float]]:
-        return {"mean": self.mean.tolist(), "std": self.std.tolist()}
-
-    @classmethod
-    def from_dict(cls, stored: dict[str, list[float]]) -> "FeatureStats":
-        return cls(torch.tensor(stored["mean"]), torch.tensor(stored["std"]))
+    def normalize(self, x: np.ndarray) -> np.ndarray:
+        """(frames, dim) → the same with mean 0 and variance 1 in each dimension."""
+        return (x - self.mean) / self.std
 
 
 def spec_augment(
