@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from wildctc.errors import MissingExtra, WildCTCError
+from .errors import MissingExtra, WildCTCError
 
 # A frame's labels beyond the best 40 hold next to no probability, and 200 of them would cost five times as much.
 LABELS_PER_FRAME = 40
