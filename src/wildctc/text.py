@@ -255,8 +255,8 @@ def load_units(directory: str | Path) -> Units:
             units = CharUnits(stored["tokens"], normalizer)
     except OSError as error:
         raise WildCTCError(f"no units in {directory}: {error.strerror} ({error.filename})") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise WildCTCError(f"{directory / 'units.json'} is not a units file: {error!r}") from None
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:  # the last is SentencePiece's
+        raise WildCTCError(f"{directory / 'units.json'} is not a units file, or spm.model is none: {error!r}") from None
     if units.to_dict() != stored:
         raise WildCTCError(f"{directory}: units.json and spm.model do not belong together; save the units again")
     return units

@@ -141,7 +141,7 @@ def resample(wave: np.ndarray, source: float, target: float) -> np.ndarray:
     >>> len(resample(np.zeros(441, np.float32), 44100, 16000))
     160
     """
-    ratio = Fraction(source / target).limit_denominator(1000)  # keeps the filter bank small for odd rates
+    ratio = Fraction(source / target).limit_denominator(1000)  # keeps the filters few; off by < 0.1%
     if ratio == 1:
         return wave
     kernels, width = _sinc_kernels(ratio.numerator, ratio.denominator)

@@ -1,0 +1,473 @@
+"""Corpora: every layout is read as its publisher ships it; what is wrong is said by id, path and reason."""
+
+import gzip
+import json
+import logging
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from wildctc.corpora import Rejects, Utterance, UtteranceError, audio, check_audio, load_audio, load_manifest, prepare
+from wildctc.corpora.audio import resample
+from wildctc.errors import WildCTCError
+from wildctc.text import Normalizer
+
+FORMATS = {"wav": {}, "flac": {}, "ogg": {}, "opus": {"format": "OGG", "subtype": "OPUS"}, "mp3": {}}
+
+
+def tone(seconds=1.0, rate=16000, hertz=440.0):
+    return (0.3 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def write_audio(path, seconds=1.0, rate=16000, wave=None):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    wave = tone(seconds, rate) if wave is None else wave
+    soundfile.write(path, wave, rate, **FORMATS[path.suffix[1:]])
+    return path
+
+
+def write_rows(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def truncate(path, share=0.5):
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+
+
+# Manifests
+
+
+def test_plain_rows_and_nemo_rows_are_read_alike(tmp_path):
+    write_audio(tmp_path / "clips" / "a.wav", 2.0)
+    common = {"text": "नमस्ते", "duration": 0.5, "speaker": 7}
+    rows = [
+        {"id": "a", "audio": "clips/a.wav", "start": 0.25, "split": "dev", **common},
+        {"audio_filepath": str(tmp_path / "clips" / "a.wav"), "offset": 0.25, **common},
+    ]
+    plain, nemo = load_manifest(write_rows(tmp_path / "m.jsonl", rows))
+    assert plain == Utterance("a", tmp_path / "clips" / "a.wav", "नमस्ते", "7", 0.5, 0.25, 0, "dev")
+    assert (nemo.id, nemo.audio, nemo.start, nemo.duration) == ("a-2", plain.audio, 0.25, 0.5)
+    assert len(load_audio(nemo)) == 8000
+
+
+def test_missing_durations_come_from_the_header_and_missing_files_are_left_to_their_user(tmp_path):
+    write_audio(tmp_path / "a.flac", 1.5)
+    found, lost = load_manifest(write_rows(tmp_path / "m.jsonl", [{"audio": "a.flac"}, {"audio": "b.flac"}]))
+    assert (found.id, found.duration, found.text) == ("a", 1.5, "")
+    assert (lost.id, lost.duration) == ("b", 0.0)
+
+
+def test_a_split_can_be_chosen_and_one_that_is_not_there_is_named(tmp_path):
+    rows = [{"audio": f"{s}.wav", "text": "x", "duration": 1, "split": s} for s in ("train", "dev")]
+    path = write_rows(tmp_path / "m.jsonl", rows)
+    assert [u.id for u in load_manifest(path, split="dev")] == ["dev"]
+    with pytest.raises(WildCTCError, match="no utterances of split 'test'; its splits: dev, train"):
+        load_manifest(path, split="test")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"audio": "a.wav", "text": "x"', r"m\.jsonl:2: not JSON"),
+        ("[1]", r"m\.jsonl:2: not a JSON object"),
+        ('{"text": "x"}', r"m\.jsonl:2: no field 'audio'"),
+        ('{"audio": 3}', r"m\.jsonl:2: field 'audio' is 3, not a string"),
+        ('{"audio": "a.wav", "text": ["x"]}', r"m\.jsonl:2: field 'text'"),
+        ('{"audio": "a.wav", "duration": -1}', r"m\.jsonl:2: field 'duration' is -1"),
+        ('{"audio": "a.wav", "duration": "long"}', r"m\.jsonl:2: .*'long'"),
+        ('{"id": "first", "audio": "a.wav"}', r"m\.jsonl:2: id 'first' occurs twice"),
+        ('{"id": "c", "type": "MixedCut", "supervisions": []}', r"m\.jsonl:2: a MixedCut is not supported"),
+        ('{"id": "c", "supervisions": []}', r"m\.jsonl:2: a cut without a recording"),
+        ('{"id": "c", "recording": {"sources": []}}', r"m\.jsonl:2: "),
+    ],
+)
+def test_a_broken_row_is_named_by_file_and_line(tmp_path, content, message):
+    (tmp_path / "m.jsonl").write_text('{"id": "first", "audio": "x.wav", "duration": 1}\n' + content + "\n")
+    with pytest.raises(WildCTCError, match=message):
+        load_manifest(tmp_path / "m.jsonl")
+
+
+def test_a_manifest_that_cannot_be_read_is_one_clear_line(tmp_path):
+    with pytest.raises(WildCTCError, match=r"cannot read manifest .*No such file"):
+        load_manifest(tmp_path / "none.jsonl")
+    (tmp_path / "latin.jsonl").write_bytes('{"audio": "é"}'.encode("latin-1"))
+    with pytest.raises(WildCTCError, match="not UTF-8"):
+        load_manifest(tmp_path / "latin.jsonl")
+    (tmp_path / "no.jsonl.gz").write_bytes(b"not gzip")
+    with pytest.raises(WildCTCError, match="cannot read manifest"):
+        load_manifest(tmp_path / "no.jsonl.gz")
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(os.urandom(3000).hex().encode())[:100])
+    with pytest.raises(WildCTCError, match="cannot read manifest"):
+        load_manifest(tmp_path / "cut.jsonl.gz")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(WildCTCError, match="no utterances in it"):
+        load_manifest(tmp_path / "empty.jsonl")
+
+
+def test_lhotse_reads_our_cuts_and_we_read_lhotses(tmp_path):
+    lhotse = pytest.importorskip("lhotse")
+    write_audio(tmp_path / "in" / "long.wav", 3.0)
+    row = {"audio": "long.wav", "text": "salâm", "speaker": "s"}
+    write_rows(
+        tmp_path / "in" / "manifest.jsonl", [{"id": "a", **row}, {"id": "b", "start": 1, "duration": 1.5, **row}]
+    )
+    prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer())
+
+    cuts = lhotse.CutSet.from_file(tmp_path / "out" / "train.jsonl.gz").to_eager()
+    lhotse.validate(cuts)
+    ours = load_manifest(tmp_path / "out" / "train.jsonl.gz")
+    for cut, utterance in zip(cuts, ours, strict=True):
+        assert (cut.id, cut.duration, cut.supervisions[0].text) == (utterance.id, utterance.duration, "salâm")
+        np.testing.assert_array_equal(cut.load_audio()[0], load_audio(utterance))
+
+    cuts.to_file(tmp_path / "theirs.jsonl.gz")
+    assert load_manifest(tmp_path / "theirs.jsonl.gz") == ours
+
+
+def test_a_cut_with_several_supervisions_gives_an_utterance_for_each(tmp_path):
+    lhotse = pytest.importorskip("lhotse")
+    recording = lhotse.Recording.from_file(write_audio(tmp_path / "a.wav", 3.0))
+    said = [
+        lhotse.SupervisionSegment(f"s{i}", recording.id, start, 0.75, text=f"word {i}", speaker="x")
+        for i, start in enumerate((0.5, 2.0))
+    ]
+    cut = lhotse.MonoCut("c", 0.25, 2.75, 0, recording=recording, supervisions=said)
+    lhotse.CutSet.from_cuts([cut]).to_file(tmp_path / "c.jsonl")
+    first, second = load_manifest(tmp_path / "c.jsonl")
+    assert (first.id, first.start, first.duration, first.text) == ("s0", 0.75, 0.75, "word 0")
+    assert (second.id, second.start) == ("s1", 2.25)
+
+
+# Audio
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_is_read_as_mono_float32(tmp_path, kind):
+    path = write_audio(tmp_path / f"a.{kind}")
+    wave = load_audio(Utterance("a", path))
+    assert wave.dtype == np.float32
+    assert wave.shape == (16000,)
+    middle = slice(4000, 12000)  # lossy codecs fade in and out
+    assert np.corrcoef(wave[middle], tone()[middle])[0, 1] > 0.99
+    np.testing.assert_array_equal(wave, load_audio(Utterance("a", path)))
+
+
+def test_start_duration_and_channel_choose_the_samples(tmp_path):
+    wave = np.stack([np.arange(100), -np.arange(100)], 1).astype(np.float32) / 128
+    soundfile.write(tmp_path / "a.wav", wave, 10, subtype="FLOAT")
+    found = load_audio(Utterance("a", tmp_path / "a.wav", start=2.0, duration=3.0, channel=1), sampling_rate=10)
+    np.testing.assert_array_equal(found, wave[20:50, 1])
+    with pytest.raises(UtteranceError, match="no channel 2: the file has 2"):
+        load_audio(Utterance("a", tmp_path / "a.wav", channel=2))
+
+
+# An Ogg stream does not say in advance how long it is, so there only the manifest can tell.
+@pytest.mark.parametrize(
+    ("kind", "claimed"), [*((kind, 3.0) for kind in FORMATS), ("wav", 0.0), ("flac", 0.0), ("mp3", 0.0)]
+)
+def test_a_truncated_file_is_noticed_by_its_header_or_by_the_manifest(tmp_path, kind, claimed):
+    noise = np.random.default_rng(0).normal(size=48000).astype(np.float32) / 10
+    path = write_audio(tmp_path / f"a.{kind}", wave=noise)
+    assert check_audio(Utterance("a", path, duration=claimed))[0].duration == 3.0
+    truncate(path, 0.6)
+    utterance = Utterance("utt", path, duration=claimed)
+    with pytest.raises(UtteranceError, match=rf"utt \(.*a\.{kind}\): truncated"):
+        check_audio(utterance)
+    if claimed or kind != "wav":  # decoding goes by the samples that a WAV file has
+        with pytest.raises(UtteranceError, match=r"utt .*truncated"):
+            load_audio(utterance)
+
+
+def bad_files(folder):
+    (folder / "dir.wav").mkdir()
+    (folder / "empty.wav").touch()
+    (folder / "text.wav").write_text("this is no audio")
+    soundfile.write(folder / "none.wav", np.zeros(0), 16000)
+    soundfile.write(folder / "nan.wav", np.array([0.1, np.nan, 0.2]), 16000, subtype="FLOAT")
+    soundfile.write(folder / "inf.wav", np.array([0.1, np.inf, 0.2]), 16000, subtype="FLOAT")
+    write_audio(folder / "short.wav", 1.0)
+    return {
+        "missing": "no such file",
+        "dir": "no such file",
+        "empty": "empty file",
+        "text": "not readable as audio: Format not recognised",
+        "none": "no samples in it",
+        "nan": "NaN or infinite samples",
+        "inf": "NaN or infinite samples",
+        "short": "truncated: 1.00 s of 2.00 s",
+    }
+
+
+def test_each_kind_of_bad_audio_has_its_reason(tmp_path):
+    for name, reason in bad_files(tmp_path).items():
+        path = tmp_path / f"{name}.wav"
+        with pytest.raises(UtteranceError) as caught:
+            load_audio(Utterance(name, path, duration=2.0 if name == "short" else 0.0))
+        error = pickle.loads(pickle.dumps(caught.value))  # as from a data-loading worker
+        assert (error.id, error.path) == (name, path)
+        assert error.reason.startswith(reason)
+        assert str(error) == f"{name} ({path}): {error.reason}"
+
+
+def test_a_wav_written_to_a_pipe_is_not_called_truncated(tmp_path):
+    content = bytearray(write_audio(tmp_path / "a.wav").read_bytes())
+    content[40:44] = b"\xff\xff\xff\xff"  # the size of the data, unknown while it was written
+    (tmp_path / "a.wav").write_bytes(content)
+    assert check_audio(Utterance("a", tmp_path / "a.wav"))[0].duration == 1.0
+
+
+def test_another_sampling_rate_is_resampled_and_said_once(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(audio, "_resampled", set())
+    for name in "ab":
+        write_audio(tmp_path / f"{name}.wav", rate=44100)
+        wave = load_audio(Utterance(name, tmp_path / f"{name}.wav"))
+        assert len(wave) == 16000
+        assert np.abs(wave[100:-100] - tone()[100:-100]).max() < 2e-3
+    assert [r.message for r in caplog.records if "44100 Hz is resampled to 16000 Hz" in r.message] == [
+        caplog.messages[0]
+    ]
+
+
+@pytest.mark.parametrize(("source", "target"), [(44100, 16000), (8000, 16000), (14400, 16000), (17600, 16000)])
+def test_resampling_agrees_with_lhotse(source, target):
+    lhotse_resample = pytest.importorskip("lhotse.augmentation.resample")
+    torch = pytest.importorskip("torch")
+    wave = np.random.default_rng(1).normal(size=source // 2).astype(np.float32)
+    expected = lhotse_resample.Resample(source, target)(torch.from_numpy(wave)[None])[0].numpy()
+    np.testing.assert_allclose(resample(wave, source, target), expected, atol=5e-5)  # theirs has float32 filters
+
+
+def test_resampling_with_an_odd_ratio_stays_small_and_nearly_right():
+    found = resample(tone(1.0, 15991), 15991, 16000)
+    assert abs(len(found) - 16000) <= 16  # a ratio without small factors is rounded by less than 0.1%
+    expected = tone(hertz=440 * 16000 / len(found), seconds=len(found) / 16000)
+    assert np.abs(found - expected)[100:-100].max() < 1e-2
+
+
+# Preparing
+
+
+def iban_like(folder, bad=()):
+    rows = []
+    for i in range(6):
+        write_audio(folder / "audio" / f"u{i}.opus", 1.0 + i / 10)
+        split = ("train", "train", "train", "dev", "test", "test")[i]
+        row = {"id": f"u{i}", "audio": f"audio/u{i}.opus", "speaker": f"s{i % 2}", "split": split, "text": f"Kata {i}."}
+        rows.append(row | ({"duration": 1.0 + i / 10} if i % 2 else {}))
+    write_rows(folder / "manifest.jsonl", [*rows, *bad])
+    return folder
+
+
+def test_jsonl_corpus_becomes_one_manifest_per_split(tmp_path):
+    files = prepare(
+        "jsonl", iban_like(tmp_path / "in"), tmp_path / "out", Normalizer(lower=True, strip_punctuation=True)
+    )
+    assert {name: [u.id for u in us] for name, us in files.items()} == {
+        "train": ["u0", "u1", "u2"],
+        "dev": ["u3"],
+        "test": ["u4", "u5"],
+    }
+    for name, utterances in files.items():
+        assert load_manifest(tmp_path / "out" / f"{name}.jsonl.gz") == utterances
+    assert files["train"][2].text == "kata 2"
+    assert files["train"][2].duration == pytest.approx(1.2)
+    assert files["dev"][0].split == "dev"
+
+
+def test_preparing_twice_writes_the_same_bytes(tmp_path):
+    iban_like(tmp_path / "in")
+    for out in ("one", "two"):
+        prepare("jsonl", tmp_path / "in", tmp_path / out, Normalizer())
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_one_file_per_split_works_too(tmp_path):
+    write_audio(tmp_path / "in" / "a.wav")
+    for name in ("train", "validation", "test"):
+        write_rows(tmp_path / "in" / f"{name}.jsonl", [{"id": name, "audio": "a.wav", "text": "x"}])
+    assert sorted(prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer())) == ["dev", "test", "train"]
+
+
+def test_bad_rows_are_reported_once_each_listed_and_left_out(tmp_path, caplog):
+    folder = tmp_path / "in"
+    iban_like(folder)
+    reasons = {f"audio-{name}": reason for name, reason in bad_files(folder).items() if name not in ("nan", "inf")}
+    bad = [{"id": id, "audio": f"{id[6:]}.wav", "text": "x", "duration": 2.0} for id in reasons]
+    bad += [
+        {"id": "mute", "audio": "audio/u0.opus", "text": " ... "},
+        {"id": "u1", "audio": "audio/u1.opus", "text": "x"},
+    ]
+    bad += [{"id": "odd", "audio": "audio/u0.opus", "text": "x", "split": "spare"}]
+    reasons |= {"mute": "empty transcript", "u1": "its id occurs twice", "odd": "split 'spare' is none of train"}
+    iban_like(folder, bad)
+    files = prepare("jsonl", folder, tmp_path / "out", Normalizer(strip_punctuation=True), limit=0.7)
+    assert sum(map(len, files.values())) == 6
+    rejected = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
+    assert {row["id"] for row in rejected} == reasons.keys()
+    for row in rejected:
+        assert row["reason"].startswith(reasons[row["id"]])
+        said = [m for m in caplog.messages if f" {row['id']} (" in m]
+        assert said == [f"left out: {row['id']} ({row['audio']}): {row['reason']}"]
+
+
+def test_too_many_bad_rows_stop_with_nothing_written(tmp_path):
+    iban_like(tmp_path / "in", [{"id": "gone", "audio": "gone.wav", "text": "x"}])
+    with pytest.raises(WildCTCError, match=r"1 of 7 utterances .* limit of 1.00%; the first: gone \(.*: no such file"):
+        prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer())
+    assert not (tmp_path / "out").exists()
+
+
+def test_exactly_the_limit_is_still_allowed():
+    rejects = Rejects(limit=0.01)
+    for _ in range(2):
+        rejects.add(UtteranceError(Utterance("a", Path("a.wav")), "empty transcript"))
+    rejects.check(100)
+    with pytest.raises(WildCTCError, match="1 of 99"):
+        rejects.check(99)
+
+
+def kaldi_dir(folder, segments=False):
+    write_audio(folder.parent.parent / "wavs" / "r1.wav", 2.0)
+    write_audio(folder.parent.parent / "wavs" / "with space.flac", 1.0)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "wav.scp").write_text("r1 wavs/r1.wav\nr2\twavs/with space.flac\n")
+    if segments:
+        (folder / "segments").write_text("r1-a r1 0.25 0.75\nr1-b r1 1.0 -1\nr2-a r2 0 1.0\n")
+        (folder / "text").write_text("r1-a اول\nr1-b دوم سوم\nr2-a  x  y\n", encoding="utf-8")
+        (folder / "utt2spk").write_text("r1-a ann\nr1-b bob\nr2-a ann\n")
+    else:
+        (folder / "text").write_text("r1 one two\nr2 three\n")
+    return folder
+
+
+def test_kaldi_directory_with_segments(tmp_path):
+    kaldi_dir(tmp_path / "data" / "train", segments=True)
+    kaldi_dir(tmp_path / "data" / "dev")
+    kaldi_dir(tmp_path / "data" / "eval92")
+    kaldi_dir(tmp_path / "data" / "eval93")
+    (tmp_path / "data" / "lang").mkdir()
+    # Ids are unique within a corpus, so the other sets get their own.
+    for name in ("dev", "eval92", "eval93"):
+        for table in ("wav.scp", "text"):
+            path = tmp_path / "data" / name / table
+            path.write_text("".join(f"{name}-{line}\n" for line in path.read_text().splitlines()))
+    files = prepare("kaldi", tmp_path / "data", tmp_path / "out", Normalizer())
+    assert {name: len(us) for name, us in files.items()} == {"train": 3, "dev": 2, "test": 4, "eval92": 2, "eval93": 2}
+    a, b, c = files["train"]
+    assert (a.id, a.text, a.speaker, a.start, a.duration) == ("r1-a", "اول", "ann", 0.25, 0.5)
+    assert (b.id, b.text, b.speaker, b.start, b.duration) == ("r1-b", "دوم سوم", "bob", 1.0, 1.0)
+    assert (c.text, c.audio.name) == ("x y", "with space.flac")
+    assert len(load_audio(a)) == 8000
+
+
+def test_one_kaldi_directory_alone_is_train_unless_its_name_says_otherwise(tmp_path):
+    kaldi_dir(tmp_path / "data" / "corpus")
+    kaldi_dir(tmp_path / "data" / "dev_other")
+    assert list(prepare("kaldi", tmp_path / "data" / "corpus", tmp_path / "1", Normalizer())) == ["train"]
+    assert list(prepare("kaldi", tmp_path / "data" / "dev_other", tmp_path / "2", Normalizer())) == ["dev"]
+
+
+def test_kaldi_pipes_are_refused_and_never_run(tmp_path):
+    folder = kaldi_dir(tmp_path / "data" / "train")
+    (folder / "wav.scp").write_text(f"r1 touch {tmp_path}/ran; cat wavs/r1.wav |\n")
+    with pytest.raises(
+        WildCTCError, match=r"wav\.scp: 'touch .* is a command, and commands are not run; write its output"
+    ):
+        prepare("kaldi", folder, tmp_path / "out", Normalizer())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_kaldi_tables_that_disagree_are_reported_by_utterance(tmp_path):
+    folder = kaldi_dir(tmp_path / "data" / "train")
+    (folder / "text").write_text("r1 one\nr9 nine\n")
+    (folder / "utt2dur").write_text("r1 5.0\n")
+    prepare("kaldi", folder, tmp_path / "out", Normalizer(), limit=1.0)
+    rejected = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
+    assert [(row["id"], row["reason"]) for row in rejected] == [
+        ("r1", "truncated: 2.00 s of 5.00 s"),
+        ("r2", "empty transcript"),
+        ("r9", "no such file"),
+    ]
+    assert "not in wav.scp" in rejected[2]["audio"]
+
+
+@pytest.mark.parametrize(
+    ("table", "content", "message"),
+    [
+        ("segments", "r1-a r1 2.0 1.0\n", "segments: r1-a: expected"),
+        ("segments", "r1-a r1 2.0\n", "segments: r1-a: expected"),
+        ("utt2dur", "r1 long\n", "utt2dur: r1: 'long' is not a number"),
+        ("text", "r1 a\nr1 b\n", "text:2: 'r1' occurs twice"),
+    ],
+)
+def test_broken_kaldi_tables_are_named(tmp_path, table, content, message):
+    folder = kaldi_dir(tmp_path / "data" / "train")
+    (folder / table).write_text(content)
+    with pytest.raises(WildCTCError, match=message):
+        prepare("kaldi", folder, tmp_path / "out", Normalizer())
+
+
+def librispeech(root, subset, speaker="84", chapter="121"):
+    folder = root / subset / speaker / chapter
+    stem = f"{speaker}-{chapter}"
+    for i in range(2):
+        write_audio(folder / f"{stem}-000{i}.flac", 1.0)
+    (folder / f"{stem}.trans.txt").write_text(f"{stem}-0000 GO DO YOU HEAR\n{stem}-0001 IT'S A START\n")
+    return folder
+
+
+def test_librispeech_subsets_become_splits(tmp_path):
+    for i, subset in enumerate(("train-clean-100", "dev-clean", "test-clean", "test-other")):
+        librispeech(tmp_path / "LibriSpeech", subset, speaker=str(i))
+    files = prepare("librispeech", tmp_path, tmp_path / "out", Normalizer(lower=True))
+    sizes = {"train": 2, "dev": 2, "test": 4, "test-clean": 2, "test-other": 2}
+    assert {name: len(us) for name, us in files.items()} == sizes
+    first = files["train"][0]
+    assert (first.id, first.speaker, first.text, first.split) == ("0-121-0000", "0", "go do you hear", "train")
+    assert files["train"][1].text == "it's a start"
+    assert prepare("librispeech", tmp_path / "LibriSpeech", tmp_path / "out2", Normalizer(lower=True)) == files
+
+
+def test_librispeech_without_transcript_or_audio_is_reported(tmp_path):
+    folder = librispeech(tmp_path, "train-clean-100")
+    write_audio(folder / "84-121-0002.flac")
+    (folder / "84-121-0001.flac").unlink()
+    prepare("librispeech", tmp_path, tmp_path / "out", Normalizer(), limit=0.7)
+    rejected = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
+    assert [(r["id"][-4:], r["reason"]) for r in rejected] == [("0001", "no such file"), ("0002", "empty transcript")]
+
+
+def test_what_is_no_corpus_is_one_clear_line(tmp_path):
+    (tmp_path / "in").mkdir()
+    for source, message in (
+        ("jsonl", "no manifest.jsonl in"),
+        ("kaldi", r"no wav\.scp in"),
+        ("librispeech", "no subset such as train-clean-100"),
+        ("timit", "unknown source 'timit'; known: jsonl, kaldi, librispeech"),
+    ):
+        with pytest.raises(WildCTCError, match=message):
+            prepare(source, tmp_path / "in", tmp_path / "out", Normalizer())
+    with pytest.raises(WildCTCError, match="no such file or directory"):
+        prepare("jsonl", tmp_path / "none", tmp_path / "out", Normalizer())
+    iban_like(tmp_path / "ok")
+    (tmp_path / "file").touch()
+    with pytest.raises(WildCTCError, match="cannot write"):
+        prepare("jsonl", tmp_path / "ok", tmp_path / "file", Normalizer())
+
+
+def test_the_iban_corpus_is_prepared_whole(tmp_path, caplog):
+    if "WILDCTC_IBAN" not in os.environ:
+        pytest.skip("WILDCTC_IBAN names no directory with the Iban speech")
+    with caplog.at_level(logging.WARNING):
+        files = prepare("jsonl", os.environ["WILDCTC_IBAN"], tmp_path, Normalizer())
+    assert {name: len(us) for name, us in files.items()} == {"train": 2428, "dev": 157, "test": 434}
+    assert caplog.messages == []
+    assert {u.speaker for u in files["train"]}.isdisjoint(u.speaker for u in files["dev"] + files["test"])

@@ -1,0 +1,192 @@
+"""Text: normalisation loses nothing that belongs to a word, and units write what they read."""
+
+import json
+import pickle
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wildctc.errors import WildCTCError
+from wildctc.text import BLANK, CharUnits, Normalizer, SentencePieceUnits, describe, load_units, word_ids
+
+PLAIN = Normalizer()
+STRIP = Normalizer(lower=True, strip_punctuation=True)
+SENTENCES = [
+    "the quick brown fox jumps over the lazy dog",
+    "don't low lower lowest",
+    "मैं हिन्दी बोलता हूँ",
+    "أنا أتكلم العربية",
+] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "normalised"),
+    [
+        ("e\u0301te\u0301", "été"),  # composed
+        (" a\t b\u00a0\u3000c\n", "a b c"),
+        ("MiXed, Case!", "MiXed, Case!"),
+        ("", ""),
+    ],
+)
+def test_nfc_and_single_spaces_always_and_nothing_else_unasked(text, normalised):
+    assert PLAIN(text) == normalised
+
+
+@pytest.mark.parametrize(
+    ("text", "normalised"),
+    [
+        ("Don’t 'quote' the dogs' O’Neill rock'n'roll", "don't quote the dogs o'neill rock'n'roll"),
+        ("well-known—fact_name and/or", "well known fact name and or"),
+        ("U.S.A. has 10,000 «things» (3.5%)", "usa has 10000 things 35"),
+        ("$5 + 3 = 8", "$5 + 3 = 8"),  # symbols are read aloud, punctuation is not
+        ("वह गया।मैं आया॥", "वह गया मैं आया"),  # a danda without a space still parts words
+        ("क्‍ष क्ष", "क्‍ष क्ष"),  # ZWJ changes the conjunct
+        ("അവന്‍", "അവന്‍"),  # an old-style chillu ends in ZWJ
+        ("می‌خواهم؟بله", "می‌خواهم بله"),  # ZWNJ inside a Persian word
+        ("السَّلامُ، عَلَيْكُم", "السَّلامُ عَلَيْكُم"),  # vowel marks stay
+        ("Ինչպե՞ս ես։", "ինչպես ես"),  # the Armenian question mark stands inside its word
+        ("\u200fשלום\u200e \ufeffa\u00adb", "שלום ab"),  # marks of direction, byte order and soft hyphens are invisible
+        ("நான் தமிழ்!", "நான் தமிழ்"),
+        ("ሰላም፡ዓለም።", "ሰላም ዓለም"),
+        ("ΟΔΟΣ", "οδο\u03c2"),  # the final sigma
+        ("... !!", ""),
+    ],
+)
+def test_stripping_punctuation_keeps_what_belongs_to_words(text, normalised):
+    assert STRIP(text) == unicodedata.normalize("NFC", normalised)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.text(), st.booleans(), st.booleans())
+def test_normalising_twice_changes_nothing(text, lower, strip):
+    normalizer = Normalizer(lower, strip)
+    once = normalizer(text)
+    assert normalizer(once) == once
+    assert unicodedata.is_normalized("NFC", once)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.text())
+def test_stripping_never_removes_letters_marks_or_digits(text):
+    def kept(text):
+        # Sorted: marks that come together over a removed character are put in canonical order.
+        return sorted(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c)[0] in "LMN")
+
+    assert kept(Normalizer(strip_punctuation=True)(text)) == kept(text)
+
+
+def test_normalizer_survives_its_dictionary_and_refuses_unknown_fields():
+    assert Normalizer.from_dict(STRIP.to_dict()) == STRIP
+    with pytest.raises(WildCTCError, match="upper"):
+        Normalizer.from_dict({"upper": True})
+
+
+def both_units():
+    return [CharUnits.train(SENTENCES, STRIP), SentencePieceUnits.train(SENTENCES, STRIP, 70)]
+
+
+@pytest.mark.parametrize("units", both_units(), ids=lambda u: u.kind)
+@pytest.mark.parametrize("text", SENTENCES[:4])
+def test_decoding_gives_back_the_normalised_text(units, text):
+    ids = units.encode(f"  {text.upper()}! ")
+    assert units.decode(ids) == STRIP(text)
+    assert 0 not in ids
+    assert units.tokens[0] == BLANK
+    assert "★" not in "".join(units.tokens)
+
+
+@pytest.mark.parametrize("units", both_units(), ids=lambda u: u.kind)
+def test_every_label_belongs_to_the_word_it_was_written_in(units):
+    text = STRIP("don't low lower")
+    words = units.words(units.encode(text))
+    spelled: dict[int, str] = {}
+    for id, word in zip(units.encode(text), words, strict=True):
+        spelled[word] = spelled.get(word, "") + units.tokens[id]
+    assert [spelled[w].replace("▁", "").strip() for w in sorted(spelled)] == text.split()
+    assert units.words([]) == []
+
+
+@pytest.mark.parametrize("units", both_units(), ids=lambda u: u.kind)
+def test_characters_outside_the_units_are_named_not_dropped(units):
+    assert units.missing("foж ж\u0950") == ["ж", "\u0950"]
+    assert units.missing("FOX!") == []
+    with pytest.raises(WildCTCError, match=r"ж \(U\+0436\)"):
+        units.encode("foж")
+
+
+@pytest.mark.parametrize("units", both_units(), ids=lambda u: u.kind)
+def test_units_survive_saving_and_pickling(units, tmp_path):
+    units.save(tmp_path / "units")
+    for again in (load_units(tmp_path / "units"), pickle.loads(pickle.dumps(units))):
+        assert again.tokens == units.tokens
+        assert again.normalizer == STRIP
+        assert again.fingerprint() == units.fingerprint()
+        assert again.encode("हिन्दी don't") == units.encode("हिन्दी don't")
+
+
+def test_training_units_twice_gives_the_same_fingerprint_and_other_units_another():
+    first, second = both_units(), both_units()
+    assert [u.fingerprint() for u in first] == [u.fingerprint() for u in second]
+    others = [
+        CharUnits.train(SENTENCES, PLAIN),
+        CharUnits.train(["x", *SENTENCES], STRIP),
+        CharUnits.train(["ж", *SENTENCES], STRIP),
+    ]
+    assert len({u.fingerprint() for u in [*first, *others]}) == 4  # "x" adds no character
+
+
+def test_model_output_with_stray_spaces_and_blanks_decodes_to_clean_text():
+    units = CharUnits.train(["ab"], PLAIN)
+    assert units.tokens == [BLANK, " ", "a", "b"]
+    assert units.decode([1, 2, 0, 1, 1, 3, 1]) == "a b"
+    assert units.words([1, 2, 1, 1, 3, 1]) == word_ids(list(" a  b "), space=" ")
+
+
+def test_sentencepiece_has_exactly_the_asked_number_of_units_and_says_when_it_cannot():
+    assert len(SentencePieceUnits.train(SENTENCES, STRIP, 70)) == 70
+    with pytest.raises(WildCTCError, match=r"5000 SentencePiece units: .*too high"):
+        SentencePieceUnits.train(SENTENCES, STRIP, 5000)
+    with pytest.raises(WildCTCError, match=r"5 SentencePiece units: .*smaller"):
+        SentencePieceUnits.train(SENTENCES, STRIP, 5)
+
+
+def test_no_text_is_no_units():
+    for train in (CharUnits.train, SentencePieceUnits.train):
+        with pytest.raises(WildCTCError, match="every transcript is empty"):
+            train(["", " ... "], STRIP)
+
+
+def test_a_foreign_or_broken_units_directory_is_one_clear_line(tmp_path):
+    with pytest.raises(WildCTCError, match="no units in"):
+        load_units(tmp_path)
+    chars, pieces = both_units()
+    pieces.save(tmp_path)
+    SentencePieceUnits.train(SENTENCES[:1], STRIP, 35).save(tmp_path / "other")
+    (tmp_path / "spm.model").write_bytes((tmp_path / "other" / "spm.model").read_bytes())
+    with pytest.raises(WildCTCError, match="do not belong together"):
+        load_units(tmp_path)
+    (tmp_path / "spm.model").write_bytes(b"garbage")
+    with pytest.raises(WildCTCError, match="not a units file"):
+        load_units(tmp_path)
+    chars.save(tmp_path)
+    stored = json.loads((tmp_path / "units.json").read_text(encoding="utf-8"))
+    (tmp_path / "units.json").write_text(json.dumps({**stored, "tokens": stored["tokens"][1:]}))
+    with pytest.raises(WildCTCError, match="begin with <blank>"):
+        load_units(tmp_path)
+    (tmp_path / "units.json").write_text("{}")
+    with pytest.raises(WildCTCError, match="not a units file"):
+        load_units(tmp_path)
+
+
+def test_invisible_characters_are_described_by_their_code():
+    assert describe(["a", "\u0301", " ", "\u200b"]) == "a (U+0061), U+0301, U+0020, U+200B"
+
+
+def test_characters_and_pieces_give_the_same_words():
+    assert word_ids(list("ab c"), space=" ") == [0, 0, 1, 1]
+    assert word_ids(["ab", "▁", "c"]) == [0, 1, 1]
+    assert word_ids(list("ab c "), space=" ", spaces="separator") == [0, 0, -1, 1, -1]
+    with pytest.raises(ValueError, match="separator"):
+        word_ids(["a"], space=" ", spaces="both")
