@@ -1,0 +1,90 @@
+#include "batch.h"
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace wildctc {
+
+bool Weights::present() const { return each != nullptr || value > -std::numeric_limits<double>::infinity(); }
+
+namespace {
+
+// Far past any use, and low enough that exponents of whole paths stay inside 32 bits.
+constexpr double kLargestWeight = 1e4;
+
+[[noreturn]] void fail(int64_t n, const std::string& what) {
+    throw std::invalid_argument("utterance " + std::to_string(n) + ": " + what);
+}
+
+std::string str(int64_t x) { return std::to_string(x); }
+
+void check_length(int64_t n, const char* name, int64_t value, int64_t limit, const char* limit_name) {
+    if (value < 0 || value > limit)
+        fail(n, std::string(name) + " is " + str(value) + ", must be between 0 and " + limit_name + " = " + str(limit));
+}
+
+void check_labels(const Batch& b, int64_t n, const int64_t* labels, int64_t count) {
+    for (int64_t u = 0; u < count; ++u) {
+        if (labels[u] < 0 || labels[u] >= b.outputs)
+            fail(n, "target " + str(u) + " is " + str(labels[u]) + ", must be between 0 and C - 1 = " + str(b.outputs - 1));
+        if (labels[u] == b.blank) fail(n, "target " + str(u) + " is " + str(labels[u]) + ", which is the blank");
+    }
+}
+
+void check_words(const Batch& b, int64_t n, const int64_t* words, int64_t count) {
+    int64_t largest = -1;
+    for (int64_t u = 0; u < count; ++u) {
+        const int64_t word = words[u];
+        if (word < -1) fail(n, "word of token " + str(u) + " is " + str(word) + ", must be -1 (in no word) or more");
+        if (b.word_bypass.each != nullptr && word >= b.word_bypass.width)
+            fail(n, "word of token " + str(u) + " is " + str(word) + ", but word_bypass has weights for words 0 to " +
+                        str(b.word_bypass.width - 1) + " only");
+        if (word < 0 || (u > 0 && word == words[u - 1])) continue;
+        if (word <= largest)
+            fail(n, "words are not contiguous: word " + str(word) + " at token " + str(u) + " comes after word " +
+                        str(largest) + "; number words 0, 1, 2, … from left to right");
+        largest = word;
+    }
+}
+
+void check_weights(int64_t n, const char* name, const Weights& w, int64_t count) {
+    if (w.each != nullptr && w.width < count)
+        fail(n, std::string(name) + " has " + str(w.width) + " weights, needs " + str(count));
+    for (int64_t i = 0; i < count; ++i) {
+        const double x = w.of(n, i);
+        if (std::isnan(x) || x > kLargestWeight)
+            fail(n, std::string(name) + " weight " + str(i) + " is " + (std::isnan(x) ? "NaN" : std::to_string(x)) +
+                        ", must be a number of at most " + str(static_cast<int64_t>(kLargestWeight)) + " or -inf");
+        if (w.each == nullptr) break;
+    }
+}
+
+}  // namespace
+
+void check(const Batch& b) {
+    const bool concatenated = b.targets.width < 0;
+    int64_t offset = 0;
+    for (int64_t n = 0; n < b.size; ++n) {
+        const int64_t count = b.target_lengths[n];
+        check_length(n, "input_length", b.input_lengths[n], b.frames, "T");
+        check_length(n, "target_length", count, concatenated ? b.targets.total - offset : b.targets.width,
+                     concatenated ? "the targets that are left" : "S");
+        check_labels(b, n, b.targets.row(n, offset), count);
+        int64_t last_word = -1;
+        if (b.words.data != nullptr) {
+            const int64_t* words = b.words.row(n, offset);
+            check_words(b, n, words, count);
+            for (int64_t u = 0; u < count; ++u) last_word = larger(last_word, words[u]);
+        }
+        check_weights(n, "bypass", b.bypass, count);
+        check_weights(n, "self_loop", b.self_loop, count + 1);
+        check_weights(n, "word_bypass", b.word_bypass, last_word + 1);
+        offset += count;
+    }
+    if (concatenated && offset != b.targets.total)
+        throw std::invalid_argument("target_lengths add up to " + str(offset) + ", but there are " +
+                                    str(b.targets.total) + " concatenated targets");
+}
+
+}  // namespace wildctc

@@ -1,0 +1,48 @@
+// A batch as Python hands it over, and the checks that come before anything is read through it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lattice.h"
+
+namespace wildctc {
+
+// One weight for a whole arc family, or one per arc, (N, width) and contiguous.
+struct Weights {
+    double value;         // −inf: the family is absent
+    const double* each;   // null: `value` holds everywhere
+    int64_t width;
+
+    bool present() const;
+    double of(int64_t n, int64_t i) const { return each != nullptr ? each[n * width + i] : value; }
+};
+
+// Rows of integers, (N, width) padded or concatenated.
+struct Rows {
+    const int64_t* data;
+    int64_t width;  // −1: concatenated
+    int64_t total;  // elements in all
+
+    const int64_t* row(int64_t n, int64_t offset) const { return data + (width >= 0 ? n * width : offset); }
+};
+
+struct Batch {
+    void* logits;
+    DType dtype;
+    int64_t frames, size, outputs;           // T, N, C
+    int64_t stride_t, stride_n, stride_c;    // in elements
+    Rows targets, words;                     // words.data may be null
+    const int64_t *input_lengths, *target_lengths;
+    int64_t blank;
+    Weights bypass, self_loop, word_bypass;
+    bool loops_at_words;
+
+    bool wildcards() const { return bypass.present() || self_loop.present() || word_bypass.present(); }
+    bool needs_words() const { return word_bypass.present() || (loops_at_words && self_loop.present()); }
+};
+
+// Throws std::invalid_argument, with the utterance's index, the value and the limit.
+void check(const Batch& batch);
+
+}  // namespace wildctc

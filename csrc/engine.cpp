@@ -1,0 +1,181 @@
+#include "engine.h"
+
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "graph.h"
+#include "threads.h"
+
+namespace wildctc {
+namespace {
+
+Kernels choose_kernels() {
+#if defined(WILDCTC_X86)
+    const char* cap = std::getenv("WILDCTC_ISA");  // for tests: "portable" or "avx2" holds the dispatch back
+    const std::string limit = cap != nullptr ? cap : "";
+    __builtin_cpu_init();
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+    if (has_avx512 && limit != "portable" && limit != "avx2") return avx512::kernels();
+    if (has_avx2 && limit != "portable") return avx2::kernels();
+#endif
+    return portable::kernels();
+}
+
+const Kernels& kernels() {
+    static const Kernels chosen = choose_kernels();
+    return chosen;
+}
+
+template <class R>
+const Kernel<R>& kernel() {
+    if constexpr (sizeof(R) == sizeof(float)) {
+        return kernels().single;
+    } else {
+        return kernels().real;
+    }
+}
+
+// Scratch memory of one thread, kept for its next utterance.
+class Scratch {
+  public:
+    ~Scratch() { release(); }
+    char* reserve(int64_t bytes) {
+        if (bytes > capacity_) {
+            release();
+            block_ = static_cast<char*>(::operator new(static_cast<size_t>(bytes), kAlignment));
+            capacity_ = bytes;
+        }
+        return block_;
+    }
+
+  private:
+    static constexpr std::align_val_t kAlignment{64};
+
+    void release() {
+        if (block_ != nullptr) ::operator delete(block_, kAlignment);
+        block_ = nullptr;
+        capacity_ = 0;
+    }
+
+    char* block_ = nullptr;
+    int64_t capacity_ = 0;
+};
+
+thread_local Scratch scratch;
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+int64_t head_bytes(int64_t frames, int64_t real_size) { return 64 + 2 * aligned(frames * real_size); }
+
+// mantissa and exponent of three states at `positions` padded positions
+int64_t rows_bytes(int64_t frames, int64_t positions, int64_t real_size) {
+    return frames / kSegment * 3 * positions * 2 * real_size;
+}
+
+template <class R>
+Saved<R> saved_block(char* block, int64_t frames, int64_t positions) {
+    char* rows = block + head_bytes(frames, sizeof(R));
+    const int64_t count = frames / kSegment * 3 * positions;
+    return {reinterpret_cast<Summary*>(block), reinterpret_cast<R*>(block + 64),
+            reinterpret_cast<R*>(block + 64 + aligned(frames * static_cast<int64_t>(sizeof(R)))),
+            reinterpret_cast<R*>(rows), reinterpret_cast<Int<R>*>(rows + count * static_cast<int64_t>(sizeof(R)))};
+}
+
+struct Plan {
+    std::vector<int64_t> order;          // longest first, so that threads end together
+    std::vector<int64_t> target_offset;  // into concatenated targets
+    std::vector<int64_t> saved_offset;
+    int threads;
+};
+
+Plan plan_of(const Batch& b, int threads) {
+    const int64_t real_size = b.dtype == DType::float64 ? 8 : 4;
+    Plan plan;
+    std::vector<int64_t> cost(static_cast<size_t>(b.size));
+    int64_t offset = 0, saved = 0, total = 0;
+    for (int64_t n = 0; n < b.size; ++n) {
+        const int64_t positions = padded(b.target_lengths[n] + 1);
+        plan.order.push_back(n);
+        plan.target_offset.push_back(offset);
+        plan.saved_offset.push_back(saved);
+        offset += b.target_lengths[n];
+        saved += head_bytes(b.frames, real_size) + rows_bytes(b.frames, positions, real_size);
+        total += cost[static_cast<size_t>(n)] = b.input_lengths[n] * (4 * positions + b.outputs);
+    }
+    std::stable_sort(plan.order.begin(), plan.order.end(),
+                     [&](int64_t i, int64_t j) { return cost[static_cast<size_t>(i)] > cost[static_cast<size_t>(j)]; });
+    constexpr int64_t worth_a_thread = 100'000;  // cost units, about 0.1 ms: several times what starting one takes
+    plan.threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(threads, total / worth_a_thread)));
+    return plan;
+}
+
+Frames frames_of(const Batch& b, int64_t n, void* data, int64_t stride_t, int64_t stride_n, int64_t stride_c) {
+    const int64_t element = b.dtype == DType::float64 ? 8 : b.dtype == DType::float32 ? 4 : 2;
+    char* first = data != nullptr ? static_cast<char*>(data) + n * stride_n * element : nullptr;
+    return {first, stride_t, stride_c, b.dtype, b.input_lengths[n], b.frames, b.outputs, b.blank};
+}
+
+Frames logits_of(const Batch& b, int64_t n) { return frames_of(b, n, b.logits, b.stride_t, b.stride_n, b.stride_c); }
+
+template <class R>
+void forward_as(const Batch& b, const ForwardResult& result, int threads) {
+    const Plan plan = plan_of(b, threads);
+    parallel_over(plan.order, plan.threads, [&](int64_t n) {
+        const GraphOf<R> graph(b, n, plan.target_offset[static_cast<size_t>(n)]);
+        const Graph<R>& g = graph.view();
+        Summary summary;
+        Saved<R> saved{&summary, nullptr, nullptr, nullptr, nullptr};
+        if (result.saved != nullptr)
+            saved = saved_block<R>(result.saved + plan.saved_offset[static_cast<size_t>(n)], b.frames, g.positions);
+        char* memory = scratch.reserve(kernel<R>().workspace(g, b.outputs, kSegment));
+        kernel<R>().forward(logits_of(b, n), g, kSegment, saved, memory);
+        result.log_likelihood[n] = saved.summary->log_likelihood;
+    });
+}
+
+template <class R>
+void backward_as(const Batch& b, const char* saved, const BackwardResult& r, int threads) {
+    const Plan plan = plan_of(b, threads);
+    parallel_over(plan.order, plan.threads, [&](int64_t n) {
+        const GraphOf<R> graph(b, n, plan.target_offset[static_cast<size_t>(n)]);
+        const Graph<R>& g = graph.view();
+        const Saved<R> block =
+            saved_block<R>(const_cast<char*>(saved) + plan.saved_offset[static_cast<size_t>(n)], b.frames, g.positions);
+        const ArcCounts counts{r.bypass != nullptr ? r.bypass + n * r.bypass_width : nullptr,
+                               r.self_loop != nullptr ? r.self_loop + n * r.self_loop_width : nullptr,
+                               r.word != nullptr ? r.word + n * r.word_width : nullptr};
+        char* memory = scratch.reserve(kernel<R>().workspace(g, b.outputs, kSegment));
+        kernel<R>().backward(logits_of(b, n), g, kSegment, block,
+                             frames_of(b, n, r.gradient, r.stride_t, r.stride_n, r.stride_c), r.scale[n], counts, memory);
+    });
+}
+
+}  // namespace
+
+int64_t saved_bytes(int64_t frames, int64_t size, int64_t target_elements, bool real) {
+    const int64_t real_size = real ? 8 : 4;
+    return size * head_bytes(frames, real_size) + rows_bytes(frames, target_elements + size * kLanes, real_size);
+}
+
+void forward(const Batch& b, const ForwardResult& result, int threads) {
+    if (b.dtype == DType::float64) {
+        forward_as<double>(b, result, threads);
+    } else {
+        forward_as<float>(b, result, threads);
+    }
+}
+
+void backward(const Batch& b, const char* saved, const BackwardResult& result, int threads) {
+    if (b.dtype == DType::float64) {
+        backward_as<double>(b, saved, result, threads);
+    } else {
+        backward_as<float>(b, saved, result, threads);
+    }
+}
+
+const char* instruction_set() { return kernels().isa; }
+
+}  // namespace wildctc

@@ -1,0 +1,41 @@
+// Loss, gradient and best path of a batch, utterances spread over threads.
+#pragma once
+
+#include "batch.h"
+
+namespace wildctc {
+
+constexpr int64_t kSegment = 16;  // frames between two kept rows of alphas
+
+// Bytes that forward() may use of `saved` for a batch of this shape, whatever the lengths.
+int64_t saved_bytes(int64_t frames, int64_t size, int64_t target_elements, bool real);
+
+struct ForwardResult {
+    double* log_likelihood;  // (N)
+    char* saved;             // null: no backward pass will follow
+};
+
+void forward(const Batch& batch, const ForwardResult& result, int threads);
+
+struct BackwardResult {
+    void* gradient;                        // (T, N, C) in the logits' dtype; null: not wanted
+    int64_t stride_t, stride_n, stride_c;
+    const double* scale;                   // (N): d(objective) / d(loss of utterance n)
+    double *bypass, *self_loop, *word;     // (N, width) expected counts, added to; null: not wanted
+    int64_t bypass_width, self_loop_width, word_width;
+};
+
+void backward(const Batch& batch, const char* saved, const BackwardResult& result, int threads);
+
+struct PathResult {
+    double* score;       // (N)
+    int32_t* position;   // (N, T): the position k at each frame
+    int8_t* state;       // (N, T): 0 blank, 1 token, 2 ★; −1 past the end or where there is no path
+    int8_t* arc;         // (N, T): how ★ was entered: 0 not entered here, 1 bypass, 2 self-loop, 3 word bypass
+};
+
+void best_path(const Batch& batch, const PathResult& result, int threads);
+
+const char* instruction_set();
+
+}  // namespace wildctc

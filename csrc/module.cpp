@@ -1,0 +1,68 @@
+// The Python module: addresses in, nothing out. wildctc/lattice/native.py is its only caller and makes sure that every
+// address belongs to a tensor of the right type and size that outlives the call.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+
+#include <tuple>
+
+#include "engine.h"
+
+namespace nb = nanobind;
+using namespace wildctc;
+
+namespace {
+
+template <class T>
+T* pointer(uintptr_t address) {
+    return reinterpret_cast<T*>(address);
+}
+
+using WeightsArgument = std::tuple<double, uintptr_t, int64_t>;
+
+Weights weights(const WeightsArgument& w) {
+    return {std::get<0>(w), pointer<const double>(std::get<1>(w)), std::get<2>(w)};
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    nb::class_<Batch>(m, "Batch")
+        .def(
+            "__init__",
+            [](Batch* self, uintptr_t logits, int dtype, std::tuple<int64_t, int64_t, int64_t> shape,
+               std::tuple<int64_t, int64_t, int64_t> strides, uintptr_t targets, int64_t target_width,
+               int64_t target_total, uintptr_t words, uintptr_t input_lengths, uintptr_t target_lengths, int64_t blank,
+               const WeightsArgument& bypass, const WeightsArgument& self_loop, const WeightsArgument& word_bypass,
+               bool loops_at_words) {
+                new (self) Batch{pointer<void>(logits), static_cast<DType>(dtype),
+                                 std::get<0>(shape), std::get<1>(shape), std::get<2>(shape),
+                                 std::get<0>(strides), std::get<1>(strides), std::get<2>(strides),
+                                 {pointer<const int64_t>(targets), target_width, target_total},
+                                 {pointer<const int64_t>(words), target_width, target_total},
+                                 pointer<const int64_t>(input_lengths), pointer<const int64_t>(target_lengths),
+                                 blank, weights(bypass), weights(self_loop), weights(word_bypass), loops_at_words};
+            })
+        .def("check", [](const Batch& b) { check(b); })
+        .def("forward",
+             [](const Batch& b, uintptr_t log_likelihood, uintptr_t saved, int threads) {
+                 const nb::gil_scoped_release release;
+                 forward(b, {pointer<double>(log_likelihood), pointer<char>(saved)}, threads);
+             })
+        .def("backward",
+             [](const Batch& b, uintptr_t saved, uintptr_t scale, uintptr_t gradient,
+                std::tuple<int64_t, int64_t, int64_t> strides, std::tuple<uintptr_t, int64_t> bypass,
+                std::tuple<uintptr_t, int64_t> self_loop, std::tuple<uintptr_t, int64_t> word, int threads) {
+                 const nb::gil_scoped_release release;
+                 backward(b, pointer<const char>(saved),
+                          {pointer<void>(gradient), std::get<0>(strides), std::get<1>(strides), std::get<2>(strides),
+                           pointer<const double>(scale), pointer<double>(std::get<0>(bypass)),
+                           pointer<double>(std::get<0>(self_loop)), pointer<double>(std::get<0>(word)),
+                           std::get<1>(bypass), std::get<1>(self_loop), std::get<1>(word)},
+                          threads);
+             })
+        .def("best_path", [](const Batch& b, uintptr_t score, uintptr_t position, uintptr_t state, uintptr_t arc, int threads) {
+            const nb::gil_scoped_release release;
+            best_path(b, {pointer<double>(score), pointer<int32_t>(position), pointer<int8_t>(state), pointer<int8_t>(arc)}, threads);
+        });
+    m.def("instruction_set", &instruction_set);
+}

@@ -1,0 +1,35 @@
+// A parallel loop over utterances with threads that live for one call: nothing to shut down, nothing that a fork
+// could leave locked. Which thread takes which utterance changes no result.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace wildctc {
+
+template <class Body>  // body(item), called once for each item in `order`
+void parallel_over(const std::vector<int64_t>& order, int threads, const Body& body) {
+    const int workers = std::min<int64_t>(threads, static_cast<int64_t>(order.size()));
+    std::atomic<size_t> next{0};
+    std::exception_ptr error;
+    std::mutex error_mutex;
+    const auto work = [&] {
+        try {
+            for (size_t i; (i = next.fetch_add(1)) < order.size();) body(order[i]);
+        } catch (...) {
+            const std::lock_guard<std::mutex> lock(error_mutex);
+            error = std::current_exception();
+        }
+    };
+    std::vector<std::thread> others;
+    for (int i = 1; i < workers; ++i) others.emplace_back(work);
+    work();
+    for (std::thread& other : others) other.join();
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace wildctc

@@ -1,0 +1,227 @@
+"""The training criteria as one table, and the schedules that relax their wildcard weights.
+
+A criterion is which arcs there are, their first weights, and what relaxes them: the epoch (w₁ · τ^(e−1)), or the
+held-out predictive entropy, from w₁ towards w∞. Epochs count from 1.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from wildctc.lattice.arcs import Lengths, Wildcards
+
+
+@dataclass(frozen=True)
+class EpochDecay:
+    """w(e) = w1 · tau^(e−1).
+
+    >>> EpochDecay(-25.0, 0.775)(10)
+    -2.521...
+    """
+
+    w1: float
+    tau: float
+
+    def __call__(self, epoch: float) -> float:
+        return self.w1 * self.tau ** (epoch - 1)
+
+
+@dataclass
+class EntropyDecay:
+    """Weights that follow the model's confidence on held-out data.
+
+    `update(H)` at the end of each epoch returns β ∈ [0, 1]: how far relaxation has come, 0 until the entropy has
+    fallen. The entropy is smoothed, and progress is measured in its reciprocal, from the first epoch's value to
+    `h_low`; when entropy rises the weights become stricter again.
+
+    >>> decay = EntropyDecay()
+    >>> [round(decay.update(h), 3) for h in (0.5, 0.1, 0.05, 0.02)]
+    [0.0, 0.002, 0.006, 0.016]
+    >>> round(decay.weight(-25.0, -0.01), 1)
+    -22.0
+    """
+
+    alpha: float = 0.3
+    h_low: float = 0.01
+    kappa: float = 1.3
+    eps: float = 1e-4
+    first: float | None = field(default=None, init=False)  # H_0, the entropy after the first epoch
+    smooth: float | None = field(default=None, init=False)  # H̄
+
+    def update(self, entropy: float) -> float:
+        """Take one epoch's entropy; NaN (no non-blank mass to measure it on) keeps the last value."""
+        entropy = float(entropy)
+        if math.isnan(entropy):
+            return self.beta
+        if not entropy >= 0:
+            raise ValueError(f"entropy is {entropy}, must be a number of at least 0")
+        if self.first is None or self.smooth is None:
+            self.first = self.smooth = entropy
+            if entropy <= self.h_low:
+                warnings.warn(
+                    f"held-out entropy after the first epoch is {entropy:.4g}, not above h_low = {self.h_low:g}: "
+                    "the wildcard weights are fully relaxed from the start; lower h_low",
+                    stacklevel=3,
+                )
+        else:
+            self.smooth = self.alpha * entropy + (1 - self.alpha) * self.smooth
+        return self.beta
+
+    @property
+    def beta(self) -> float:
+        if self.first is None or self.smooth is None:
+            return 0.0
+        if self.first <= self.h_low:
+            return 1.0
+        start, now, end = (1 / (h + self.eps) for h in (self.first, self.smooth, self.h_low))
+        return min(1.0, max(0.0, (now - start) / (end - start))) ** self.kappa
+
+    def weight(self, w1: float, w_inf: float) -> float:
+        """The weight now, between w1 and w_inf on a geometric scale. Both must be negative."""
+        if not (w1 < 0 and w_inf < 0):
+            raise ValueError(f"an entropy schedule needs negative weights, got w1 = {w1}, w_inf = {w_inf}")
+        return -(abs(w1) ** (1 - self.beta)) * abs(w_inf) ** self.beta
+
+
+def predictive_entropy(logits: Tensor, input_lengths: Lengths, blank: int = 0) -> tuple[Tensor, Tensor]:
+    """Numerator and denominator of the normalised entropy of the non-blank outputs, weighted by their mass.
+
+    logits: (T, N, C). Add both over all batches and workers, then divide: in [0, 1]. float64 scalars.
+
+    >>> top, bottom = predictive_entropy(torch.zeros(3, 1, 5), [3])
+    >>> float(top / bottom)
+    1.0...
+    """
+    outputs = logits.shape[2]
+    if outputs < 3:
+        raise ValueError(f"predictive entropy needs at least two non-blank outputs, logits have C = {outputs}")
+    with torch.no_grad():
+        lengths = torch.as_tensor(input_lengths, device=logits.device)
+        inside = torch.arange(logits.shape[0], device=logits.device).unsqueeze(1) < lengths
+        log_p = torch.where(inside.unsqueeze(2), logits.float(), 0).log_softmax(2)
+        log_p = torch.cat([log_p[:, :, :blank], log_p[:, :, blank + 1 :]], 2)
+        log_mass = log_p.logsumexp(2, keepdim=True)
+        mass = log_mass.exp()
+        terms = torch.where(log_p == -math.inf, 0, log_p.exp() * (log_p - log_mass))
+        entropy = torch.where(mass.squeeze(2) > 0, -terms.sum(2), 0)
+        numerator = (entropy * inside).sum(dtype=torch.float64) / math.log(outputs - 1)
+        return numerator, (mass.squeeze(2) * inside).sum(dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One row of the table of criteria; a weight of None means that there are no such arcs."""
+
+    schedule: Literal["none", "epoch", "entropy"] = "none"
+    bypass: float | None = None
+    bypass_tau: float = 1.0
+    bypass_final: float = -0.01
+    self_loop: float | None = None
+    self_loop_tau: float = 1.0
+    self_loop_final: float = -0.001
+    word_bypass: float | None = None
+    word_bypass_tau: float = 1.0
+    word_bypass_final: float = -1.0
+    self_loop_at: Literal["token", "word"] = "token"
+    alpha: float = 0.3
+    h_low: float = 0.01
+    kappa: float = 1.3
+    eps: float = 1e-4
+    epoch_scale: float = 1.0  # epoch e counts as 1 + (e − 1) · epoch_scale
+
+
+_TOKEN = Settings("epoch", bypass=-25.0, bypass_tau=0.775, self_loop=-5.0, self_loop_tau=0.775)
+_WORD = Settings("epoch", word_bypass=-19.0, word_bypass_tau=0.975, self_loop_at="word")
+
+CRITERIA: dict[str, Settings] = {
+    "ctc": Settings(),
+    "otc-w": replace(_WORD, self_loop=3.75, self_loop_tau=0.999),
+    "otc-w-tuned": replace(_WORD, self_loop=-1.0, self_loop_tau=0.975, word_bypass_tau=0.925),
+    "otc-t": _TOKEN,
+    "otc-t-h": replace(_TOKEN, schedule="entropy"),
+    "otc-tw": replace(_TOKEN, word_bypass=-19.0, word_bypass_tau=0.925),
+    "otc-tw-h": replace(_TOKEN, schedule="entropy", word_bypass=-19.0),
+    "btc": _WORD,
+}
+
+
+class Criterion:
+    """A named criterion with its schedule: `wildcards` are the weights of the current epoch.
+
+    Overrides go by the names of `Settings`. Call `step` at each epoch's end, with the held-out entropy if the schedule
+    follows it; `state_dict` is part of a checkpoint.
+
+    >>> criterion = Criterion("otc-tw", bypass=-20.0)
+    >>> criterion.wildcards
+    Wildcards(bypass=-20.0, self_loop=-5.0, word_bypass=-19.0, self_loop_at='token')
+    >>> criterion.step()
+    >>> criterion.epoch, criterion.wildcards.bypass
+    (2, -15.5)
+    """
+
+    def __init__(self, name: str, **overrides: float | str | None) -> None:
+        if name not in CRITERIA:
+            raise ValueError(f"no criterion is called {name!r}; there are {', '.join(CRITERIA)}")
+        unknown = sorted(set(overrides) - set(Settings.__dataclass_fields__))
+        if unknown:
+            raise ValueError(
+                f"criterion {name}: no setting {unknown[0]!r}; there are {', '.join(Settings.__dataclass_fields__)}"
+            )
+        self.name = name
+        self.settings = replace(CRITERIA[name], **overrides)  # type: ignore[arg-type]
+        self.epoch = 1
+        s = self.settings
+        self.entropy_decay = EntropyDecay(s.alpha, s.h_low, s.kappa, s.eps)
+        _ = self.wildcards  # a setting that the schedule refuses is said now, not after the first epoch
+
+    @property
+    def needs_entropy(self) -> bool:
+        return self.settings.schedule == "entropy"
+
+    @property
+    def needs_words(self) -> bool:
+        s = self.settings
+        return s.word_bypass is not None or (s.self_loop_at == "word" and s.self_loop is not None)
+
+    @property
+    def wildcards(self) -> Wildcards:
+        s = self.settings
+        return Wildcards(
+            self._weight(s.bypass, s.bypass_tau, s.bypass_final),
+            self._weight(s.self_loop, s.self_loop_tau, s.self_loop_final),
+            self._weight(s.word_bypass, s.word_bypass_tau, s.word_bypass_final),
+            s.self_loop_at,
+        )
+
+    def _weight(self, w1: float | None, tau: float, final: float) -> float | None:
+        if w1 is None:
+            return None
+        if self.settings.schedule == "entropy":
+            return self.entropy_decay.weight(w1, final)
+        return EpochDecay(w1, tau)(1 + (self.epoch - 1) * self.settings.epoch_scale)
+
+    def step(self, entropy: float | None = None) -> None:
+        """The end of an epoch."""
+        if self.needs_entropy:
+            if entropy is None:
+                raise ValueError(f"criterion {self.name} follows the held-out entropy: step(entropy) needs it")
+            self.entropy_decay.update(entropy)
+        self.epoch += 1
+
+    def state_dict(self) -> dict[str, float]:
+        """Numbers only; NaN where no entropy has been seen."""
+        first, smooth = self.entropy_decay.first, self.entropy_decay.smooth
+        nan = math.nan
+        return {"epoch": self.epoch, "h_0": nan if first is None else first, "h_bar": nan if smooth is None else smooth}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.epoch = int(state["epoch"])
+        first, smooth = (None if math.isnan(state[key]) else float(state[key]) for key in ("h_0", "h_bar"))
+        self.entropy_decay.first, self.entropy_decay.smooth = first, smooth
+
+    def __repr__(self) -> str:
+        return f"Criterion({self.name!r}, epoch={self.epoch}, {self.wildcards})"

@@ -1,0 +1,1 @@
+"""The engine: no audio, no files, no training in here."""

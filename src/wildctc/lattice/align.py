@@ -1,0 +1,143 @@
+"""The best path, as spans of tokens and of wildcards."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wildctc.lattice import native, reference
+from wildctc.lattice.arcs import Lengths, Wildcards, as_lattice, check_values, padded_rows
+from wildctc.lattice.functional import Backend, choose_backend
+
+BLANK, TOKEN, STAR = 0, 1, 2
+KINDS = {1: "bypass", 2: "self_loop", 3: "word_bypass"}
+
+
+class Span(NamedTuple):
+    """Token `index` of the transcript: frames [start, end). If bypassed, the frames of ★ that stand for it."""
+
+    index: int
+    label: int
+    start: int
+    end: int
+    bypassed: bool
+
+
+class WildcardSpan(NamedTuple):
+    """One ★: frames [start, end), standing for tokens first…last (both included).
+
+    A self-loop stands for no token: it lies before token `first`, and last = first − 1.
+    """
+
+    kind: Literal["bypass", "self_loop", "word_bypass"]
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """The best path of one utterance. No path: score −inf (NaN for NaN logits), and everything else empty."""
+
+    score: float
+    frames: Tensor  # (T,) label, blank, or −1 for ★
+    tokens: list[Span] = field(default_factory=list)
+    wildcards: list[WildcardSpan] = field(default_factory=list)
+    symbols: Sequence[str] | None = None  # label → string
+
+    def __str__(self) -> str:
+        """One line: tokens with their frames, a bypassed one in brackets, extra audio as ★.
+
+        >>> spans = [Span(0, 1, 0, 2, False), Span(1, 2, 3, 4, True)]
+        >>> stars = [WildcardSpan("bypass", 3, 4, 1, 1), WildcardSpan("self_loop", 5, 6, 2, 1)]
+        >>> print(Alignment(-1.5, torch.tensor([1, 1, 0, -1, 0, -1]), spans, stars, ["-", "a", "b"]))
+        -1.50  a 0-2  [b] 3-4  ★ 5-6
+        """
+        name = (lambda i: self.symbols[i]) if self.symbols is not None else str
+        parts = [(s.start, s.index, f"[{name(s.label)}]" if s.bypassed else name(s.label), s.end) for s in self.tokens]
+        parts += [(w.start, w.first, "★", w.end) for w in self.wildcards if w.kind == "self_loop"]
+        return "  ".join([f"{self.score:.2f}"] + [f"{text} {start}-{end}" for start, _, text, end in sorted(parts)])
+
+
+@torch.no_grad()
+def wildcard_align(
+    logits: Tensor,
+    targets: Tensor,
+    input_lengths: Lengths,
+    target_lengths: Lengths,
+    blank: int = 0,
+    *,
+    wildcards: Wildcards | None = None,
+    words: Tensor | None = None,
+    backend: Backend = "auto",
+    symbols: Sequence[str] | None = None,
+) -> list[Alignment]:
+    """The best path of each utterance: which frames each token took, and which tokens and words were bypassed.
+
+    Arguments as those of `wildcard_ctc_loss`; `symbols` (label → string) makes `str(alignment)` readable. Of two
+    parallel arcs the better is taken; ties go to the token arc.
+
+    >>> logits = torch.tensor([[0., 9, 0], [9, 0, 0], [0, 9, 0]]).unsqueeze(1)  # sounds like 1 1
+    >>> wildcards = Wildcards(bypass=0.0)
+    >>> print(wildcard_align(logits, torch.tensor([[1, 2]]), [3], [2], wildcards=wildcards, symbols="-ab")[0])
+    -0.69  a 0-1  [b] 2-3
+    """
+    lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
+    if choose_backend(backend, lattice) == "native":
+        score, position, state, arc = native.best_path(lattice)
+    else:
+        check_values(lattice)
+        score, position, state, arc = reference.best_path(lattice)
+    labels = padded_rows(lattice.targets, lattice.target_lengths, 0).tolist()
+    starts = _word_starts(lattice.words, lattice.target_lengths)
+    return [
+        _spans(score[n].item(), labels[n], starts[n] if starts else [], blank, symbols, path)
+        for n, path in enumerate(_paths(lattice.input_lengths, position, state, arc))
+    ]
+
+
+def _paths(lengths: Tensor, position: Tensor, state: Tensor, arc: Tensor) -> list[list[tuple[int, int, int]]]:
+    columns = zip(lengths.tolist(), position.tolist(), state.tolist(), arc.tolist(), strict=True)
+    return [list(zip(p[:t], s[:t], a[:t], strict=True)) for t, p, s, a in columns]
+
+
+def _word_starts(words: Tensor | None, lengths: Tensor) -> list[list[int]]:
+    """For each token, the first token of its word."""
+    if words is None:
+        return []
+    rows = padded_rows(words, lengths, -1).tolist()
+    return [[row.index(w) if w >= 0 else u for u, w in enumerate(row)] for row in rows]
+
+
+def _spans(
+    score: float,
+    labels: list[int],
+    starts: list[int],
+    blank: int,
+    symbols: Sequence[str] | None,
+    path: list[tuple[int, int, int]],
+) -> Alignment:
+    if not path or path[0][1] < 0:
+        return Alignment(score, torch.empty(0, dtype=torch.int64), symbols=symbols)
+    frames: list[int] = []
+    tokens: list[Span] = []
+    stars: list[WildcardSpan] = []
+    for t, (k, state, arc) in enumerate(path):
+        frames.append(blank if state == BLANK else labels[k - 1] if state == TOKEN else -1)
+        if state == TOKEN:
+            if tokens and tokens[-1].index == k - 1:
+                tokens[-1] = tokens[-1]._replace(end=t + 1)
+            else:
+                tokens.append(Span(k - 1, labels[k - 1], t, t + 1, False))
+        elif state == STAR and arc == 0:
+            stars[-1] = stars[-1]._replace(end=t + 1)
+        elif state == STAR:
+            first = {1: k - 1, 2: k, 3: starts[k - 1] if arc == 3 else k}[arc]
+            stars.append(WildcardSpan(KINDS[arc], t, t + 1, first, k - 1))  # type: ignore[arg-type]
+    for star in stars:
+        if star.kind != "self_loop":
+            tokens += [Span(u, labels[u], star.start, star.end, True) for u in range(star.first, star.last + 1)]
+    return Alignment(score, torch.tensor(frames), sorted(tokens), stars, symbols)

@@ -1,0 +1,214 @@
+"""What the caller says about a batch → the one form that every backend computes, with shapes checked.
+
+Shapes are checked here, where torch.compile can see them; values are checked by `check_values`, which runs inside the
+operators, so that a compiled training step has no graph break.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+Weight: TypeAlias = float | Tensor | None
+Lengths: TypeAlias = Tensor | Sequence[int] | int
+
+ABSENT = -math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Wildcards:
+    """Log-weights of the wildcard arcs; None: that arc family is absent.
+
+    Each is a number, or a tensor with one weight per arc: bypass (N, S), self_loop (N, S+1), word_bypass (N, W).
+    −inf: that arc is absent. Gradients flow to tensors. `self_loop_at="word"` leaves self-loops only at the ends of
+    the transcript and where a word starts or ends.
+
+    >>> Wildcards(bypass=-5.0, self_loop=-1.0)
+    Wildcards(bypass=-5.0, self_loop=-1.0, word_bypass=None, self_loop_at='token')
+    """
+
+    bypass: Weight = None
+    self_loop: Weight = None
+    word_bypass: Weight = None
+    self_loop_at: Literal["token", "word"] = "token"
+
+    def __post_init__(self) -> None:
+        if self.self_loop_at not in ("token", "word"):
+            raise ValueError(f'self_loop_at must be "token" or "word", got {self.self_loop_at!r}')
+        for name in ("bypass", "self_loop", "word_bypass"):
+            weight = getattr(self, name)
+            if isinstance(weight, Tensor) or weight is None:
+                continue
+            if math.isnan(weight) or weight == math.inf:
+                raise ValueError(f"{name} is {weight}, must be a number or -inf")
+
+
+class Lattice(NamedTuple):
+    """A batch with its transcript graphs, as every backend takes it."""
+
+    logits: Tensor  # (T, N, C)
+    targets: Tensor  # (N, S) padded or 1-D concatenated, int64
+    input_lengths: Tensor  # (N,) int64
+    target_lengths: Tensor  # (N,) int64
+    words: Tensor | None  # like targets
+    bypass: Tensor | None  # (N, S); None: `values` holds for all arcs
+    self_loop: Tensor | None  # (N, S+1)
+    word_bypass: Tensor | None  # (N, W)
+    values: list[float]  # of bypass, self_loop, word_bypass; −inf: absent
+    blank: int
+    loops_at_words: bool
+
+    @property
+    def weights(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        return self.bypass, self.self_loop, self.word_bypass
+
+    def present(self, family: int) -> bool:
+        return self.weights[family] is not None or self.values[family] > ABSENT
+
+
+def compute_dtype(logits: Tensor) -> torch.dtype:
+    """float64 for float64, float32 for everything else."""
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
+
+
+def as_lattice(
+    logits: Tensor,
+    targets: Tensor,
+    input_lengths: Lengths,
+    target_lengths: Lengths,
+    blank: int,
+    wildcards: Wildcards | None,
+    words: Tensor | None,
+) -> Lattice:
+    """Everything batched, integers as int64, shapes checked. logits (T, C) becomes a batch of one."""
+    if logits.dim() not in (2, 3) or not logits.is_floating_point():
+        raise ValueError(f"logits must be floating point, (T, N, C) or (T, C), got {logits.dtype} {_shape(logits)}")
+    if logits.dim() == 2:
+        logits = logits.unsqueeze(1)
+        targets, words = (x.reshape(1, -1) if x is not None else None for x in (targets, words))  # type: ignore
+        wildcards = _batch_of_one(wildcards)
+    size, outputs = logits.shape[1:]
+    if not 0 <= blank < outputs:
+        raise ValueError(f"blank is {blank}, must be between 0 and C - 1 = {outputs - 1}")
+    targets = _integers(targets, "targets", logits)
+    if targets.dim() not in (1, 2) or (targets.dim() == 2 and targets.shape[0] != size):
+        raise ValueError(f"targets must be (N, S) with N = {size} or 1-D concatenated, got {_shape(targets)}")
+    if words is not None:
+        words = _integers(words, "words", logits)
+        if words.shape != targets.shape:
+            raise ValueError(f"words must have the shape of targets, {_shape(targets)}, got {_shape(words)}")
+    wildcards = wildcards or Wildcards()
+    weights, values = _weights(wildcards, logits, targets)
+    needs_words = wildcards.word_bypass is not None or (
+        wildcards.self_loop_at == "word" and wildcards.self_loop is not None
+    )
+    if needs_words and words is None:
+        raise ValueError("word_bypass and self_loop_at='word' need words: the word of each token (see word_ids)")
+    return Lattice(
+        logits,
+        targets,
+        _lengths(input_lengths, "input_lengths", size, logits.device),
+        _lengths(target_lengths, "target_lengths", size, logits.device),
+        words if needs_words else None,
+        *weights,
+        values,
+        blank,
+        wildcards.self_loop_at == "word",
+    )
+
+
+def _shape(x: Tensor) -> tuple[int, ...]:
+    return tuple(x.shape)
+
+
+def _integers(x: Tensor, name: str, logits: Tensor) -> Tensor:
+    if not isinstance(x, Tensor) or x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+        raise ValueError(f"{name} must be a tensor of integers, got {x.dtype if isinstance(x, Tensor) else type(x)}")
+    return x.to(device=logits.device, dtype=torch.int64)
+
+
+def _lengths(lengths: Lengths, name: str, size: int, device: torch.device) -> Tensor:
+    # Host-side lengths stay on the host: there they can be checked without a synchronisation.
+    if not isinstance(lengths, Tensor):
+        lengths = torch.tensor(lengths, dtype=torch.int64)
+    if lengths.is_floating_point():
+        raise ValueError(f"{name} must be integers, got {lengths.dtype}")
+    lengths = lengths.reshape(1) if lengths.dim() == 0 else lengths
+    if lengths.dim() != 1 or lengths.shape[0] != size:
+        raise ValueError(f"{name} must hold one length for each of N = {size} utterances, got {_shape(lengths)}")
+    return lengths.to(dtype=torch.int64) if device.type != "cpu" else lengths.to(device="cpu", dtype=torch.int64)
+
+
+def _batch_of_one(wildcards: Wildcards | None) -> Wildcards | None:
+    if wildcards is None:
+        return None
+    weights = (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass)
+    one = (w.unsqueeze(0) if isinstance(w, Tensor) and w.dim() == 1 else w for w in weights)
+    return Wildcards(*one, self_loop_at=wildcards.self_loop_at)
+
+
+def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[list[Tensor | None], list[float]]:
+    size = logits.shape[1]
+    padded = targets.shape[1] if targets.dim() == 2 else None
+    widths = {"bypass": padded, "self_loop": None if padded is None else padded + 1, "word_bypass": None}
+    tensors: list[Tensor | None] = []
+    values: list[float] = []
+    for name, width in widths.items():
+        weight = getattr(wildcards, name)
+        if not isinstance(weight, Tensor):
+            tensors.append(None)
+            values.append(ABSENT if weight is None else float(weight))
+            continue
+        if weight.dim() == 0:  # one learned number for the whole family
+            width = width if width is not None else targets.numel() + 1
+            weight = weight.expand(size, width)
+        if weight.dim() != 2 or weight.shape[0] != size or (width is not None and weight.shape[1] != width):
+            letter = {"bypass": "S", "self_loop": "S + 1", "word_bypass": "W"}[name]
+            wanted = f"(N, {letter}) = ({size}, {width if width is not None else letter})"
+            raise ValueError(f"{name} must be a number or a tensor {wanted}, got {_shape(weight)}")
+        if not weight.is_floating_point():
+            raise ValueError(f"{name} must be floating point, got {weight.dtype}")
+        tensors.append(weight.to(logits.device))
+        values.append(ABSENT)
+    return tensors, values
+
+
+def check_values(lattice: Lattice) -> None:
+    """ValueError for a label, length, word or weight out of range: its utterance, the value and the limit.
+
+    Off the CPU only host-side lengths are looked at, since a look at the rest would synchronise, unless the
+    environment variable WILDCTC_CHECK is set to 1.
+    """
+    from wildctc.lattice import native
+
+    if lattice.logits.device.type == "cpu":
+        native.batch(lattice).check()
+    elif os.environ.get("WILDCTC_CHECK", "0") not in ("", "0"):
+        on_host = [x.cpu() if isinstance(x, Tensor) else x for x in lattice[1:]]
+        # the logits' values are not checked: their shape is enough, on any device
+        logits = torch.empty((), dtype=lattice.logits.dtype).expand(lattice.logits.shape)
+        native.batch(Lattice(logits, *on_host)).check()
+    else:
+        limits = (lattice.logits.shape[0], lattice.targets.shape[-1])
+        for name, limit in zip(("input_lengths", "target_lengths"), limits, strict=True):
+            lengths = getattr(lattice, name)
+            if lengths.device.type != "cpu":
+                continue
+            for n, length in enumerate(lengths.tolist()):
+                if not 0 <= length <= limit:
+                    raise ValueError(f"utterance {n}: {name[:-1]} is {length}, must be between 0 and {limit}")
+
+
+def padded_rows(rows: Tensor, lengths: Tensor, fill: int) -> Tensor:
+    """(N, S) from padded or concatenated rows, `fill` past each row's length."""
+    if rows.dim() == 1:
+        width = int(lengths.max()) if lengths.numel() else 0
+        ends = lengths.cumsum(0).to(rows.device)
+        index = (ends - lengths.to(rows.device)).unsqueeze(1) + torch.arange(width, device=rows.device)
+        rows = rows[index.clamp(max=max(rows.numel() - 1, 0))] if rows.numel() else rows.new_zeros(len(lengths), width)
+    inside = torch.arange(rows.shape[1], device=rows.device) < lengths.to(rows.device).unsqueeze(1)
+    return torch.where(inside, rows, fill)

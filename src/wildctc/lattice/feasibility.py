@@ -1,0 +1,90 @@
+"""Which utterances have too few frames for their transcripts."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from wildctc.lattice.arcs import Lattice, Lengths, Wildcards, as_lattice, check_values, padded_rows
+
+
+class Infeasible(NamedTuple):
+    """Utterance `index` has `frames` frames and needs `needed`; `repeats` tokens have the label of the one before."""
+
+    index: int
+    frames: int
+    needed: int
+    repeats: int
+
+
+def infeasible(
+    targets: Tensor,
+    input_lengths: Lengths,
+    target_lengths: Lengths,
+    *,
+    wildcards: Wildcards | None = None,
+    words: Tensor | None = None,
+) -> list[Infeasible]:
+    """The utterances that no path can explain, whose loss would be +inf.
+
+    Without wildcards a transcript needs a frame a token and one more between two equal labels; a token bypass needs no
+    blank before it, a word bypass one frame for the word, and self-loops change nothing. targets: (N, S) padded or 1-D
+    concatenated; words as for the loss.
+
+    >>> infeasible(torch.tensor([[1, 1, 2]]), [3], [3])
+    [Infeasible(index=0, frames=3, needed=4, repeats=1)]
+    >>> infeasible(torch.tensor([[1, 1, 2]]), [3], [3], wildcards=Wildcards(bypass=-5.0))
+    []
+    """
+    lattice = _without_logits(targets, input_lengths, target_lengths, wildcards, words)
+    check_values(lattice)
+    labels = padded_rows(lattice.targets, lattice.target_lengths, 0)
+    lengths = lattice.target_lengths
+    inside = torch.arange(1, labels.shape[1]) < lengths.unsqueeze(1) if labels.shape[1] else labels.bool()
+    repeats = ((labels[:, 1:] == labels[:, :-1]) & inside).sum(1)
+    if lattice.present(0) or lattice.present(2):
+        needed = torch.tensor([_needed(lattice, labels, n) for n in range(len(lengths))], dtype=torch.float64)
+    else:
+        needed = (lengths + repeats).double()
+    short = (lattice.input_lengths < needed).nonzero().flatten().tolist()
+    return [Infeasible(n, int(lattice.input_lengths[n]), int(needed[n]), int(repeats[n])) for n in short]
+
+
+def _without_logits(
+    targets: Tensor, input_lengths: Lengths, target_lengths: Lengths, wildcards: Wildcards | None, words: Tensor | None
+) -> Lattice:
+    frames = torch.as_tensor(input_lengths).reshape(-1)
+    size = frames.numel()
+    outputs = int(targets.max()) + 2 if targets.numel() else 2
+    # blank is put above every label, since only equality of labels matters here
+    logits = torch.empty(()).expand(int(frames.max()) if size else 0, size, outputs)
+    targets = targets.cpu().reshape(1, -1) if size == 1 and targets.dim() == 1 else targets.cpu()
+    return as_lattice(logits, targets, frames.cpu(), target_lengths, outputs - 1, wildcards, words)
+
+
+def _needed(lattice: Lattice, labels: Tensor, n: int) -> float:
+    """The fewest frames of any path, state by state: b in blank, t in the token, s in ★."""
+    row, length = labels[n].tolist(), int(lattice.target_lengths[n])
+    bypass, _, word_weight = (
+        (lambda i, w=w, v=v: float(w[n, i]) if w is not None else v)  # type: ignore[misc]
+        for w, v in zip(lattice.weights, lattice.values, strict=True)
+    )
+    words = (
+        padded_rows(lattice.words, lattice.target_lengths, -1)[n].tolist()
+        if lattice.words is not None
+        else [-1] * len(row)
+    )
+    b, t, s = [0.0], [math.inf], [math.inf]
+    start = 0
+    for k in range(1, length + 1):
+        word = words[k - 1]
+        start = k - 1 if k == 1 or word != words[k - 2] else start
+        repeated = k > 1 and row[k - 1] == row[k - 2]
+        t.append(1 + min(b[-1], s[-1], math.inf if repeated else t[-1]))
+        into = min(b[k - 1], t[k - 1]) if bypass(k - 1) > -math.inf else math.inf
+        if word >= 0 and (k == length or words[k] != word) and lattice.present(2) and word_weight(word) > -math.inf:
+            into = min(into, b[start], t[start])
+        s.append(1 + into)
+        b.append(1 + min(t[-1], s[-1]))
+    return min(b[-1], t[-1], s[-1])

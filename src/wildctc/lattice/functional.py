@@ -1,0 +1,176 @@
+"""The public functions of the engine."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from wildctc.lattice import native, ops, reference
+from wildctc.lattice.arcs import (
+    ABSENT,
+    Lattice,
+    Lengths,
+    Wildcards,
+    as_lattice,
+    check_values,
+    compute_dtype,
+    padded_rows,
+)
+
+Backend = Literal["auto", "reference", "native"]
+Reduction = Literal["none", "mean", "sum"]
+
+
+def wildcard_ctc_loss(
+    logits: Tensor,
+    targets: Tensor,
+    input_lengths: Lengths,
+    target_lengths: Lengths,
+    blank: int = 0,
+    reduction: Reduction = "mean",
+    zero_infinity: bool = False,
+    *,
+    wildcards: Wildcards | None = None,
+    words: Tensor | None = None,
+    backend: Backend = "auto",
+) -> Tensor:
+    """CTC, or CTC with wildcard arcs, from logits: arguments as those of `torch.nn.functional.ctc_loss`.
+
+    logits: (T, N, C) or (T, C), any float type, any strides; log-probabilities are fine too. targets: (N, S) padded or
+    1-D concatenated. input_lengths, target_lengths: (N,) tensors or lists. words: like targets, the word of each token
+    (`word_ids`), needed for word arcs only. Returns () or, with reduction="none", (N,): `mean` divides each loss by
+    its target's length before averaging, as torch does. An utterance with too few frames has loss +inf (0 with
+    `zero_infinity`) and gradient 0. With wildcards a loss can be negative.
+
+    >>> logits = torch.zeros(4, 1, 3)
+    >>> loss = wildcard_ctc_loss(logits, torch.tensor([[1, 2]]), [4], [2], reduction="sum")
+    >>> wild = wildcard_ctc_loss(logits, torch.tensor([[1, 2]]), [4], [2], reduction="sum",
+    ...                          wildcards=Wildcards(bypass=-1.0, self_loop=-2.0))
+    >>> f"{loss:.4f} {wild:.4f}"
+    '1.6864 0.6779'
+    """
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f'reduction must be "none", "mean" or "sum", got {reduction!r}')
+    lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
+    if choose_backend(backend, lattice) == "native":
+        losses = ops.losses(lattice)
+    else:
+        check_values(lattice)
+        losses = -reference.log_likelihood(lattice)
+    if zero_infinity:
+        losses = torch.where(losses == torch.inf, 0, losses)
+    if reduction == "mean":
+        return (losses / lattice.target_lengths.to(losses.device).clamp(min=1)).mean()
+    if reduction == "sum":
+        return losses.sum()
+    return losses.squeeze(0) if logits.dim() == 2 else losses
+
+
+def choose_backend(backend: Backend, lattice: Lattice) -> str:
+    if backend not in ("auto", "reference", "native"):
+        raise ValueError(f'backend must be "auto", "reference" or "native", got {backend!r}')
+    on_cpu = lattice.logits.device.type == "cpu"
+    if backend == "native" and not on_cpu:
+        raise ValueError(f'backend="native" needs CPU tensors, logits are on {lattice.logits.device}')
+    return "native" if backend == "native" or (backend == "auto" and on_cpu) else "reference"
+
+
+@dataclass(frozen=True, eq=False)
+class Posteriors:
+    """Posteriors of the wildcard arcs. An absent family is None; padding is 0."""
+
+    bypass: Tensor | None  # (N, S) probability that token u was bypassed
+    self_loop: Tensor | None  # (N, S+1) expected number of ★ insertions at position k
+    word_bypass: Tensor | None  # (N, W) probability that word w was bypassed as a whole
+    skipped: Tensor  # (N, S) probability that token u was not emitted: its bypass or its word's
+    log_likelihood: Tensor  # (N,)
+
+
+@torch.no_grad()
+def wildcard_posteriors(
+    logits: Tensor,
+    targets: Tensor,
+    input_lengths: Lengths,
+    target_lengths: Lengths,
+    blank: int = 0,
+    *,
+    wildcards: Wildcards,
+    words: Tensor | None = None,
+    backend: Backend = "auto",
+) -> Posteriors:
+    """The posterior of each wildcard arc: the derivative of the log-likelihood with respect to its weight.
+
+    Arguments as those of `wildcard_ctc_loss`. An infeasible utterance has posteriors 0 and log-likelihood −inf.
+
+    >>> logits = torch.tensor([[0., 9, 0], [9, 0, 0], [0, 9, 0]]).unsqueeze(1)  # sounds like 1 1
+    >>> post = wildcard_posteriors(logits, torch.tensor([[1, 2]]), [3], [2], wildcards=Wildcards(bypass=0.0))
+    >>> [round(p, 2) for p in post.bypass[0].tolist()]
+    [0.0, 1.0]
+    """
+    lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
+    native_backend = choose_backend(backend, lattice) == "native"
+    if not native_backend:
+        check_values(lattice)
+    lattice = _with_weight_tensors(lattice)
+    if native_backend:
+        log_likelihood, counts = _native_counts(lattice)
+    else:
+        log_likelihood, counts = _reference_counts(lattice)
+    dtype = compute_dtype(logits)
+    bypass, self_loop, word_bypass = (c.to(dtype) if c is not None else None for c in counts)
+    skipped = bypass if bypass is not None else _no_tokens(lattice, dtype)
+    if word_bypass is not None and lattice.words is not None:
+        rows = padded_rows(lattice.words, lattice.target_lengths, -1)
+        share = word_bypass.gather(1, rows.clamp(min=0)) if word_bypass.shape[1] else torch.zeros_like(skipped)
+        skipped = skipped + torch.where(rows >= 0, share, 0)
+    found = (bypass, self_loop, word_bypass, skipped, log_likelihood.to(dtype))
+    return Posteriors(*(x.squeeze(0) if x is not None and logits.dim() == 2 else x for x in found))  # type: ignore
+
+
+def _no_tokens(lattice: Lattice, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(
+        padded_rows(lattice.targets, lattice.target_lengths, 0).shape, dtype=dtype, device=lattice.logits.device
+    )
+
+
+def _with_weight_tensors(lattice: Lattice) -> Lattice:
+    """Numbers spread to one weight per arc, so that each arc has a place for its posterior."""
+    size = lattice.logits.shape[1]
+    native.batch(lattice).check() if lattice.logits.device.type == "cpu" else None
+    tokens = padded_rows(lattice.targets, lattice.target_lengths, 0).shape[1]
+    words = 0
+    if lattice.words is not None and lattice.words.numel():
+        words = int(padded_rows(lattice.words, lattice.target_lengths, -1).max()) + 1 if tokens else 0
+    widths = (tokens, tokens + 1, words)
+    spread = [
+        torch.full((size, width), lattice.values[i], dtype=torch.float64, device=lattice.logits.device)
+        if lattice.weights[i] is None and lattice.present(i)
+        else lattice.weights[i]
+        for i, width in enumerate(widths)
+    ]
+    return lattice._replace(bypass=spread[0], self_loop=spread[1], word_bypass=spread[2], values=[ABSENT] * 3)
+
+
+def _native_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
+    losses, saved = native.forward(lattice, keep=True)
+    counts = [torch.zeros(w.shape, dtype=torch.float64) if w is not None else None for w in lattice.weights]
+    native.run_backward(lattice, saved, torch.ones_like(losses), None, counts)
+    return -losses, counts
+
+
+def _reference_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
+    weights = [w.detach().clone().requires_grad_() if w is not None else None for w in lattice.weights]
+    with torch.enable_grad():
+        log_likelihood = reference.log_likelihood(
+            lattice._replace(
+                logits=lattice.logits.detach(), bypass=weights[0], self_loop=weights[1], word_bypass=weights[2]
+            )
+        )
+        given = [w for w in weights if w is not None]
+        grads = iter(torch.autograd.grad(log_likelihood.sum(), given, allow_unused=True)) if given else iter(())
+    counts = []
+    for weight in weights:
+        grad = next(grads) if weight is not None else None
+        counts.append(torch.zeros_like(weight) if weight is not None and grad is None else grad)
+    return log_likelihood.detach(), counts

@@ -1,0 +1,114 @@
+"""The C++ backend: addresses of tensors go in, results come out in tensors made here."""
+
+import torch
+from torch import Tensor
+
+from wildctc.lattice import _native
+from wildctc.lattice.arcs import Lattice, compute_dtype
+
+_DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+
+
+def batch(lattice: Lattice) -> "Batch":
+    return Batch(lattice)
+
+
+class Batch:
+    """A lattice with its tensors in the form that C++ reads, kept alive for as long as their addresses are used."""
+
+    def __init__(self, lattice: Lattice) -> None:
+        logits = lattice.logits
+        if logits.dtype not in _DTYPES:
+            raise ValueError(f"logits are {logits.dtype}, must be float32, float64, float16 or bfloat16")
+        targets = lattice.targets.contiguous()
+        words = lattice.words.contiguous() if lattice.words is not None else None
+        input_lengths = lattice.input_lengths.contiguous()
+        target_lengths = lattice.target_lengths.contiguous()
+        weights = [w.detach().to(torch.float64).contiguous() if w is not None else None for w in lattice.weights]
+        self._alive = (logits, targets, words, input_lengths, target_lengths, weights)
+        self.native = _native.Batch(
+            logits.data_ptr(),
+            _DTYPES[logits.dtype],
+            tuple(logits.shape),
+            logits.stride(),
+            targets.data_ptr(),
+            targets.shape[1] if targets.dim() == 2 else -1,
+            targets.numel(),
+            words.data_ptr() if words is not None else 0,
+            input_lengths.data_ptr(),
+            target_lengths.data_ptr(),
+            lattice.blank,
+            *(
+                (v, w.data_ptr(), w.shape[1]) if w is not None else (v, 0, 0)
+                for w, v in zip(weights, lattice.values, strict=True)
+            ),
+            lattice.loops_at_words,
+        )
+
+    def check(self) -> None:
+        self.native.check()
+
+
+def saved_bytes(lattice: Lattice) -> int:
+    """Upper bound, from shapes alone, of what the forward pass keeps for the backward pass (csrc/engine.cpp)."""
+    frames, size, _ = lattice.logits.shape
+    real = 8 if lattice.logits.dtype == torch.float64 else 4
+    head = 64 + 2 * ((frames * real + 63) // 64 * 64)
+    return size * head + frames // 16 * 3 * (lattice.targets.numel() + 16 * size) * 2 * real
+
+
+def forward(lattice: Lattice, keep: bool) -> tuple[Tensor, Tensor]:
+    """Losses (N,), and what `backward` needs, empty unless `keep`. Values are checked first."""
+    args = Batch(lattice)
+    args.check()
+    log_likelihood = torch.empty(lattice.logits.shape[1], dtype=torch.float64)
+    saved = torch.empty(saved_bytes(lattice) if keep else 0, dtype=torch.uint8)
+    args.native.forward(log_likelihood.data_ptr(), saved.data_ptr() if keep else 0, torch.get_num_threads())
+    return -log_likelihood.to(compute_dtype(lattice.logits)), saved
+
+
+def backward(lattice: Lattice, saved: Tensor, grad_losses: Tensor, want: list[bool]) -> list[Tensor | None]:
+    """Gradients to logits, bypass, self_loop and word_bypass, of those that are wanted."""
+    logits = lattice.logits
+    counts = [
+        torch.zeros(w.shape, dtype=torch.float64) if wanted and w is not None else None
+        for w, wanted in zip(lattice.weights, want[1:], strict=True)
+    ]
+    gradient = torch.empty_like(logits) if want[0] else None
+    run_backward(lattice, saved, grad_losses, gradient, counts)
+    scale = -grad_losses.to(torch.float64).unsqueeze(1)
+    # 0 · NaN must not reach utterances whose loss is not used
+    return [gradient] + [
+        torch.where(scale == 0, 0, c * scale).to(w.dtype) if c is not None and w is not None else None
+        for c, w in zip(counts, lattice.weights, strict=True)
+    ]
+
+
+def run_backward(
+    lattice: Lattice, saved: Tensor, scale: Tensor, gradient: Tensor | None, counts: list[Tensor | None]
+) -> None:
+    """Fills the logits' gradient, times scale (N,), and adds the arcs' expected counts, each float64 (N, width)."""
+    scale = scale.detach().to(torch.float64).contiguous()
+    Batch(lattice).native.backward(
+        saved.data_ptr(),
+        scale.data_ptr(),
+        gradient.data_ptr() if gradient is not None else 0,
+        gradient.stride() if gradient is not None else (0, 0, 0),
+        *((c.data_ptr(), c.shape[1]) if c is not None else (0, 0) for c in counts),
+        torch.get_num_threads(),
+    )
+
+
+def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Score (N,), and of each frame, (N, T): position, state (0 blank, 1 token, 2 ★, −1 none) and arc taken into ★
+    (0 none, 1 bypass, 2 self-loop, 3 word bypass)."""
+    frames, size, _ = lattice.logits.shape
+    args = Batch(lattice)
+    args.check()
+    score = torch.empty(size, dtype=torch.float64)
+    position = torch.zeros(size, frames, dtype=torch.int32)
+    state = torch.full((size, frames), -1, dtype=torch.int8)
+    arc = torch.zeros(size, frames, dtype=torch.int8)
+    results = (score.data_ptr(), position.data_ptr(), state.data_ptr(), arc.data_ptr())
+    args.native.best_path(*results, torch.get_num_threads())
+    return score, position, state, arc
