@@ -1,0 +1,99 @@
+"""Files that are either whole or not there: temporary file, flush, fsync, rename.
+
+A run can be killed at any moment and a disk can fill up; what was written before stays readable, and the user sees
+one line that says what could not be written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wildctc.errors import MissingExtra, WildCTCError
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failure to write `path` into one clear line."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise WildCTCError(f"cannot write {path}: {reason}; what was saved before is intact") from None
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`, so that a reader sees the old file or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with writing(path):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """`write_atomically` for text."""
+    write_atomically(path, text.encode("utf-8"))
+
+
+def make_folder(path: Path) -> Path:
+    """The folder, made if need be."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove temporary files that a killed run left behind."""
+    for part in folder.glob(".*.part"):
+        part.unlink(missing_ok=True)
+
+
+def save_tensors(path: Path, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+    """Write tensors and a JSON state as one safetensors file: one rename commits both."""
+    from_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, _safetensors().save(from_cpu, metadata={"state": json.dumps(state)}))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """What `save_tensors` wrote. Nothing is unpickled."""
+    _safetensors()
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            state = json.loads((file.metadata() or {}).get("state", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
+    except FileNotFoundError:
+        raise WildCTCError(f"{path}: no such file") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise WildCTCError(f"{path}: not a readable safetensors file ({error})") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError:
+        raise MissingExtra("safetensors", "train") from None
+    return safetensors.torch

@@ -1,0 +1,99 @@
+"""Decoding a manifest with a trained recogniser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from wildctc.corpora import Rejects, Utterance, UtteranceError, load_audio
+from wildctc.decoding import beam_search, greedy
+from wildctc.features import FeatureCache, FrontEnd
+from wildctc.recognizer import Recognizer
+from wildctc.scoring import Decoded
+
+BATCH_SECONDS = 120.0  # of padded audio that go through the encoder at once
+
+
+def decode_utterances(
+    model: Recognizer,
+    utterances: Sequence[Utterance],
+    *,
+    beam: int = 10,
+    cache: str | Path | None = None,
+    workers: int = 1,
+    max_bad: float = 0.01,
+) -> list[Decoded]:
+    """The best transcription of each utterance, in the manifest's order, by prefix beam search (beam 1: greedy).
+
+    References are normalised as the model's units normalise. Utterances whose audio cannot be used are reported and
+    left out; more than `max_bad` of them are an error. cache: a folder of features, as in training.
+    """
+    from tqdm import tqdm
+
+    rejects = Rejects(max_bad)
+    found: dict[str, Decoded] = {}
+    order = sorted(utterances, key=lambda u: u.duration)
+    features = _Features(order, model.front_end, cache)
+    loader = DataLoader(features, batch_size=None, num_workers=workers, generator=torch.Generator())
+    with tqdm(total=len(order), desc="decoding", unit="utt", leave=False) as bar:
+        for batch in _batches(order, loader, model.front_end.frame_rate, rejects):
+            for utterance, logits in zip((u for u, _ in batch), model.logits([x for _, x in batch]), strict=True):
+                found[utterance.id] = _decode(model, utterance, logits, beam)
+                bar.update()
+    rejects.check(len(order))
+    return [found[u.id] for u in utterances if u.id in found]
+
+
+def _decode(model: Recognizer, utterance: Utterance, logits: torch.Tensor, beam: int) -> Decoded:
+    if beam == 1:
+        ids, score = greedy(logits)
+        text = model.units.decode(ids)
+    else:
+        best = beam_search(logits, model.units, beam)[0]
+        text, score = best.text, best.score
+    return Decoded(utterance.id, text, (model.units.normalizer(utterance.text),), score)
+
+
+def _batches(
+    utterances: Sequence[Utterance],
+    features: DataLoader[np.ndarray | UtteranceError],
+    frame_rate: float,
+    rejects: Rejects,
+) -> Iterator[list[tuple[Utterance, np.ndarray]]]:
+    batch: list[tuple[Utterance, np.ndarray]] = []
+    longest = 0
+    for utterance, x in zip(utterances, features, strict=True):
+        if isinstance(x, UtteranceError):
+            rejects.add(x)
+            continue
+        longest = max(longest, len(x))
+        if batch and longest * (len(batch) + 1) > BATCH_SECONDS * frame_rate:
+            yield batch
+            batch, longest = [], len(x)
+        batch.append((utterance, x))
+    if batch:
+        yield batch
+
+
+class _Features(Dataset[np.ndarray | UtteranceError]):
+    """Item i: the features of utterance i (frames, dim), or what is wrong with its audio."""
+
+    def __init__(self, utterances: Sequence[Utterance], front_end: FrontEnd, cache: str | Path | None) -> None:
+        self.utterances, self.front_end = utterances, front_end
+        self.cache = None if cache is None else FeatureCache(cache, front_end)
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    def __getitem__(self, index: int) -> np.ndarray | UtteranceError:
+        utterance = self.utterances[index]
+        try:
+            if self.cache is not None:
+                return self.cache.get(utterance)
+            return self.front_end.extract(load_audio(utterance, self.front_end.sampling_rate))
+        except UtteranceError as error:
+            return error

@@ -1,0 +1,126 @@
+"""A recogniser: front end, normalisation, encoder and output layer, as one thing that can be saved and loaded.
+
+The front end is frozen and runs outside of torch (its features are cached during training); everything that has
+weights is in the module, the per-dimension statistics of the features included.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from wildctc.encoders import make_encoder
+from wildctc.errors import WildCTCError
+from wildctc.features import FeatureStats, make_front_end
+from wildctc.files import load_tensors, make_folder, save_tensors, write_text
+from wildctc.text import Units, load_units
+
+FORMAT = 1  # of the model folder
+
+
+class Recognizer(nn.Module):
+    """Features → logits over the units.
+
+    front_end: what `features.make_front_end` takes. encoder: `kind` and the fields of `encoders.make_encoder`
+    without `input_dim`, which the front end decides.
+    """
+
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    def __init__(self, front_end: dict[str, Any], encoder: dict[str, Any], units: Units, stats: FeatureStats) -> None:
+        super().__init__()
+        self.front_end_config, self.encoder_config, self.units = dict(front_end), dict(encoder), units
+        self.front_end = make_front_end(self.front_end_config)
+        self.register_buffer("mean", torch.from_numpy(stats.mean.copy()))
+        self.register_buffer("std", torch.from_numpy(stats.std.copy()))
+        self.encoder = make_encoder(input_dim=self.front_end.dim, **self.encoder_config)
+        self.output = nn.Linear(self.encoder.output_dim, len(units.tokens))
+
+    @property
+    def stats(self) -> FeatureStats:
+        """The statistics that features are normalised with."""
+        return FeatureStats(self.mean.cpu().numpy(), self.std.cpu().numpy())
+
+    def set_stats(self, stats: FeatureStats) -> None:
+        """Use other statistics."""
+        self.mean.copy_(torch.from_numpy(stats.mean))
+        self.std.copy_(torch.from_numpy(stats.std))
+
+    @property
+    def frame_rate(self) -> float:
+        """Logit frames a second."""
+        return float(self.front_end.frame_rate) / int(self.encoder_config.get("subsampling", 4))
+
+    def output_lengths(self, lengths: torch.Tensor) -> torch.Tensor:
+        """Frames after the encoder for so many frames of features."""
+        return self.encoder.output_lengths(lengths)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (N, T', V) and their lengths (N,) from normalised features x (N, T, F) with lengths (N,)."""
+        y, y_lengths = self.encoder(x, lengths)
+        return self.output(y), y_lengths
+
+    @torch.inference_mode()
+    def logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        """Logits (T', V), float32 on the CPU, of each utterance from raw front-end features (T, F)."""
+        device = self.mean.device
+        stats = self.stats
+        x = [torch.from_numpy(stats.normalize(f)) for f in features]
+        padded = nn.utils.rnn.pad_sequence(x, batch_first=True).to(device)
+        y, lengths = self(padded, torch.tensor([len(f) for f in features], device=device))
+        return [row[:n].float().cpu() for row, n in zip(y, lengths.tolist(), strict=True)]
+
+    def save(self, folder: str | Path, card: str = "") -> None:
+        """Write all that inference needs: weights and statistics, configuration, units, and `card` as README.md."""
+        folder = make_folder(Path(folder))
+        self.units.save(folder)
+        config = {
+            "format": FORMAT,
+            "front_end": self.front_end_config,
+            "encoder": self.encoder_config,
+            "units": self.units.fingerprint(),
+        }
+        write_text(folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+        if card:
+            write_text(folder / "README.md", card)
+        # Last: a folder with weights is complete.
+        save_tensors(folder / "model.safetensors", self.state_dict(), {"units": self.units.fingerprint()})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Recognizer:
+        """The recogniser in a model folder, or in the `model/` of a run's folder; in eval mode, on the CPU."""
+        folder = find_model(Path(folder))
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise WildCTCError(f"{folder / 'config.json'}: cannot be read ({error})") from None
+        units = load_units(folder)
+        weights, state = load_tensors(folder / "model.safetensors")
+        if not units.fingerprint() == config["units"] == state.get("units"):
+            raise WildCTCError(f"{folder}: the units do not match the weights (units.json was changed or replaced)")
+        stats = FeatureStats(weights["mean"].numpy(), weights["std"].numpy())
+        model = cls(config["front_end"], config["encoder"], units, stats)
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise WildCTCError(
+                f"{folder}: the weights do not fit config.json: {' '.join(str(error).split())}"
+            ) from None
+        return model.eval()
+
+
+def find_model(folder: Path) -> Path:
+    """The model folder itself, or the one inside a run's folder."""
+    for candidate in (folder / "model", folder):
+        if (candidate / "model.safetensors").is_file():
+            return candidate
+    if (folder / "checkpoints").is_dir():
+        raise WildCTCError(f"{folder}: the run has no model/ yet; run the same `wildctc train` again to finish it")
+    raise WildCTCError(f"{folder}: no model here (expected model.safetensors or model/model.safetensors)")

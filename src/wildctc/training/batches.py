@@ -1,0 +1,133 @@
+"""The batches of an epoch as a function of (seed, epoch).
+
+An epoch's batches are a list that depends on nothing but the seed and the epoch's number, so that a continued run takes
+the same list up from the middle: no sampler has a state that could run ahead of what was consumed. Masks are drawn
+from (seed, epoch, batch), so they do not depend on which process prepares the batch, or when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from wildctc.features import FeatureCache, FeatureStats, spec_augment
+from wildctc.training.config import SpecAugmentConfig
+from wildctc.training.data import Example, one_thread
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded features x (N, T, F) and targets (N, S), with lengths (N,); `words` as the loss takes them."""
+
+    ids: list[str]
+    x: torch.Tensor
+    x_lengths: torch.Tensor
+    targets: torch.Tensor
+    target_lengths: torch.Tensor
+    words: torch.Tensor
+    references: list[list[int]]
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on `device`, but for the lengths: they are looked at on the host, which must not wait for them."""
+        x, targets, words = (t.to(device, non_blocking=True) for t in (self.x, self.targets, self.words))
+        return replace(self, x=x, targets=targets, words=words)
+
+
+def seed_of(*numbers: int) -> int:
+    """A 32-bit seed from several numbers, such as seed, epoch and batch: near numbers give unrelated seeds.
+
+    >>> seed_of(0, 1, 2) == seed_of(0, 1, 2) != seed_of(0, 2, 1)
+    True
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+def plan_batches(frames: Sequence[int], budget: int, *key: int) -> list[list[int]]:
+    """Batches of indices of similar length, at most `budget` padded frames each, in the order that `key` decides.
+
+    Lengths are jittered by a few percent before sorting, so that batches differ from epoch to epoch while padding
+    stays small. No key: sorted by length, not shuffled (validation).
+
+    >>> plan_batches([10, 30, 11, 29], 60)
+    [[0, 2], [3, 1]]
+    """
+    lengths = np.asarray(frames, dtype=np.float64)
+    rng = np.random.default_rng(key) if key else None
+    order = np.argsort(lengths * rng.uniform(0.95, 1.05, len(lengths)) if rng else lengths, kind="stable")
+    batches: list[list[int]] = []
+    longest = 0
+    for index in order.tolist():
+        longest = max(longest, frames[index])
+        if not batches or longest * (len(batches[-1]) + 1) > budget:
+            batches.append([])
+            longest = frames[index]
+        batches[-1].append(index)
+    if rng is not None:
+        rng.shuffle(batches)
+    return batches
+
+
+class Batches(Dataset[Batch]):
+    """The batches of one epoch: item i is batch i, normalised and augmented as (seed, epoch, i) says."""
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        plan: Sequence[Sequence[int]],
+        cache: FeatureCache,
+        stats: FeatureStats,
+        augment: SpecAugmentConfig | None = None,
+        key: tuple[int, ...] = (),
+    ) -> None:
+        self.examples, self.plan, self.cache, self.stats = examples, plan, cache, stats
+        self.augment, self.key = augment, key
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def __getitem__(self, index: int) -> Batch:
+        examples = [self.examples[i] for i in self.plan[index]]
+        features = [torch.from_numpy(self.stats.normalize(self.cache.get(e.utterance, e.speed))) for e in examples]
+        batch = collate(examples, features)
+        if self.augment is None:
+            return batch
+        generator = torch.Generator().manual_seed(seed_of(*self.key, index))
+        a = self.augment
+        x = spec_augment(
+            batch.x, batch.x_lengths, generator, time_warp=a.time_warp, freq_masks=a.freq_masks,
+            freq_width=a.freq_width, time_masks=a.time_masks, time_ratio=a.time_ratio,
+        )  # fmt: skip
+        return replace(batch, x=x)
+
+    def loader(self, start: int = 0, workers: int = 0) -> Iterator[Batch]:
+        """The batches from number `start` on, prepared by `workers` processes."""
+        # A generator of its own: a loader draws a seed when it starts, which must not disturb the run's dropout.
+        return iter(
+            DataLoader(
+                self, batch_size=None, sampler=range(start, len(self)), num_workers=workers,
+                prefetch_factor=4 if workers else None, generator=torch.Generator(),
+                worker_init_fn=one_thread, pin_memory=torch.cuda.is_available(),
+            )
+        )  # fmt: skip
+
+
+def collate(examples: Sequence[Example], features: Sequence[torch.Tensor]) -> Batch:
+    """Pad features with 0, which is the mean after normalisation, and targets with 0; words with −1."""
+    return Batch(
+        [e.utterance.id for e in examples],
+        torch.nn.utils.rnn.pad_sequence(list(features), batch_first=True),
+        torch.tensor([len(x) for x in features]),
+        _pad([e.tokens for e in examples], 0),
+        torch.tensor([len(e.tokens) for e in examples]),
+        _pad([e.words for e in examples], -1),
+        [e.tokens for e in examples],
+    )
+
+
+def _pad(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
+    width = max(map(len, rows), default=0)
+    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows], dtype=torch.int64)

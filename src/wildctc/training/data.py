@@ -1,0 +1,194 @@
+"""Which utterances a run can use.
+
+All features are computed before the first step and cached, so that bad audio is known, counted and reported in
+advance, and a batch never turns out smaller than planned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from wildctc import infeasible
+from wildctc.corpora import Rejects, Utterance, UtteranceError, load_manifest
+from wildctc.errors import WildCTCError
+from wildctc.features import FeatureCache, FeatureStats
+from wildctc.files import write_text
+from wildctc.text import CharUnits, Normalizer, SentencePieceUnits, Units, describe
+from wildctc.training.config import DataConfig
+
+log = logging.getLogger(__name__)
+STATS_FROM = 2000  # utterances: more do not change a mean
+
+
+@dataclass(frozen=True)
+class Example:
+    """A usable utterance at one speed, with its target."""
+
+    utterance: Utterance
+    speed: float
+    frames: int
+    tokens: list[int]
+    words: list[int]
+
+
+def read_split(config: DataConfig, split: str) -> list[Utterance]:
+    """The utterances of the `train` or `dev` manifest; of a manifest with several splits, those of that name."""
+    path = Path(config.dir) / getattr(config, split)
+    if not path.exists():
+        raise WildCTCError(f"no manifest {path}: make it with `wildctc prepare`, or set --data.dir to its folder")
+    utterances = load_manifest(path)
+    if len({u.split for u in utterances}) > 1:
+        utterances = load_manifest(path, split)
+    return utterances
+
+
+def make_units(config: DataConfig, utterances: Sequence[Utterance]) -> Units:
+    """The units of the training transcripts; the same transcripts give the same units."""
+    normalizer = Normalizer(lower=config.lower, strip_punctuation=config.strip_punctuation)
+    texts = [u.text for u in utterances]
+    if config.units == "characters":
+        return CharUnits.train(texts, normalizer)
+    return SentencePieceUnits.train(texts, normalizer, config.vocab_size)
+
+
+def usable(
+    utterances: Sequence[Utterance],
+    units: Units,
+    cache: FeatureCache,
+    config: DataConfig,
+    speeds: Sequence[float],
+    output_lengths: Callable[[torch.Tensor], torch.Tensor],
+    record: Path,
+) -> list[Example]:
+    """One example for each usable utterance and speed; the others are reported, and too many of them stop the run.
+
+    output_lengths: frames of features → frames after the encoder. record: where the scan of the audio is kept, so
+    that a continued run need not repeat it.
+    """
+    rejects = Rejects(config.max_bad)
+    readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
+    frames = scan_once(record, readable, cache, speeds, config.workers, rejects)
+    examples = []
+    for u in readable:
+        if u.id not in frames:
+            continue
+        tokens = units.encode(u.text)
+        if _is_too_long(u, tokens, output_lengths(torch.tensor(frames[u.id])), speeds, rejects):
+            continue
+        words = units.words(tokens)
+        examples += [Example(u, speed, n, tokens, words) for speed, n in zip(speeds, frames[u.id], strict=True)]
+    rejects.check(len(utterances))
+    return examples
+
+
+def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureStats:
+    """Mean and variance of the features of (at most) `STATS_FROM` training utterances, evenly spaced."""
+    originals = [e for e in examples if e.speed == 1.0] or list(examples)
+    some = originals[:: -(-len(originals) // STATS_FROM)]
+    return FeatureStats.compute(cache.get(e.utterance, e.speed) for e in some)
+
+
+def scan_once(
+    record: Path,
+    utterances: Sequence[Utterance],
+    cache: FeatureCache,
+    speeds: Sequence[float],
+    workers: int,
+    rejects: Rejects,
+) -> dict[str, list[int]]:
+    """Frames of each utterance with usable audio at each speed; its features are in the cache afterwards."""
+    key = _fingerprint(utterances, cache, speeds)
+    if record.exists():
+        content = json.loads(record.read_text(encoding="utf-8"))
+        if content["fingerprint"] == key:
+            for bad in content["bad"]:
+                rejects.add(UtteranceError(Utterance(bad["id"], Path(bad["path"])), bad["reason"]))
+            return dict(content["frames"])
+    frames, errors = scan(utterances, cache, speeds, workers, record.stem)
+    for error in errors:
+        rejects.add(error)
+    bad = [{"id": e.id, "path": str(e.path), "reason": e.reason} for e in errors]
+    write_text(record, json.dumps({"fingerprint": key, "bad": bad, "frames": frames}, ensure_ascii=False))
+    return frames
+
+
+def scan(
+    utterances: Sequence[Utterance], cache: FeatureCache, speeds: Sequence[float], workers: int, title: str
+) -> tuple[dict[str, list[int]], list[UtteranceError]]:
+    """Compute and cache the features of all utterances in `workers` processes; bad audio is collected, not raised."""
+    from tqdm import tqdm
+
+    frames: dict[str, list[int]] = {}
+    errors: list[UtteranceError] = []
+    loader = DataLoader(
+        _Scan(utterances, cache, speeds), batch_size=None, num_workers=workers, generator=torch.Generator(),
+        worker_init_fn=one_thread,
+    )  # fmt: skip
+    for index, found in tqdm(loader, desc=f"features of {title}", unit="utt", mininterval=1, leave=False):
+        if isinstance(found, UtteranceError):
+            errors.append(found)
+        elif isinstance(found, WildCTCError):  # not one utterance's fault: a cache that cannot be written
+            raise found
+        else:
+            frames[utterances[index].id] = found
+    return frames, errors
+
+
+class _Scan(Dataset[tuple[int, list[int] | WildCTCError]]):
+    """Item i: the frames of utterance i at each speed, or what is wrong with it."""
+
+    def __init__(self, utterances: Sequence[Utterance], cache: FeatureCache, speeds: Sequence[float]) -> None:
+        self.utterances, self.cache, self.speeds = utterances, cache, speeds
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    def __getitem__(self, index: int) -> tuple[int, list[int] | WildCTCError]:
+        try:
+            return index, [len(self.cache.get(self.utterances[index], speed)) for speed in self.speeds]
+        except WildCTCError as error:
+            return index, error
+
+
+def _text_is_usable(utterance: Utterance, units: Units, rejects: Rejects) -> bool:
+    if outside := units.missing(utterance.text):
+        rejects.add(UtteranceError(utterance, f"characters outside the units: {describe(outside)}"))
+        return False
+    if not units.encode(utterance.text):
+        rejects.add(UtteranceError(utterance, "empty transcript"))
+        return False
+    return True
+
+
+def _is_too_long(
+    utterance: Utterance, tokens: list[int], frames: torch.Tensor, speeds: Sequence[float], rejects: Rejects
+) -> bool:
+    """By the CTC rule whatever the criterion, so that every criterion trains on the same utterances."""
+    n = len(frames)
+    short = infeasible(torch.tensor([tokens] * n), frames, torch.tensor([len(tokens)] * n))
+    if short:
+        speed = speeds[short[0].index]
+        at = f" at speed {speed}" if speed != 1 else ""
+        reason = f"transcript too long for its audio: needs {short[0].needed} frames{at}, has {short[0].frames}"
+        rejects.add(UtteranceError(utterance, reason))
+    return bool(short)
+
+
+def _fingerprint(utterances: Sequence[Utterance], cache: FeatureCache, speeds: Sequence[float]) -> str:
+    digest = hashlib.sha256(f"{cache.front_end.name} {list(speeds)}".encode())
+    for u in utterances:
+        digest.update(f"{u.id}\t{u.start}\t{u.duration}\t{u.channel}\t{u.text}\n".encode())
+    return digest.hexdigest()
+
+
+def one_thread(worker: int) -> None:
+    """Keep a data-loading process from competing with the training step for all cores."""
+    torch.set_num_threads(1)

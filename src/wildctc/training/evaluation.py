@@ -1,0 +1,89 @@
+"""What is measured on held-out speech at the end of an epoch, and on a fixed sample of the training speech."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from wildctc import Wildcards, predictive_entropy, wildcard_ctc_loss, wildcard_posteriors
+from wildctc.decoding import greedy
+from wildctc.recognizer import Recognizer
+from wildctc.scoring import cer, wer
+from wildctc.training.batches import Batch
+
+# The probe of SPEC §4: the token graph at weight 0, the same for every criterion, plain CTC included.
+PROBE = Wildcards(bypass=0.0, self_loop=0.0)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Losses are means over utterances; `entropy` is None when the model gives all its probability to blank."""
+
+    loss: float
+    ctc_loss: float
+    entropy: float | None
+    bypass_posterior: float
+    wer: float
+    cer: float
+
+
+@torch.no_grad()
+def evaluate(model: Recognizer, batches: Iterable[Batch], wildcards: Wildcards | None) -> Evaluation:
+    """The criterion's own loss, plain CTC loss, predictive entropy, bypass posterior and greedy error rates."""
+    model.eval()
+    loss = ctc_loss = bypassed = numerator = denominator = 0.0
+    utterances = tokens = 0
+    references, hypotheses = [], []
+    for batch in batches:
+        logits, lengths = _logits(model, batch)
+        arguments = (logits.transpose(0, 1), batch.targets, lengths, batch.target_lengths)
+        ctc = float(wildcard_ctc_loss(*arguments, reduction="sum"))
+        ctc_loss += ctc
+        loss += ctc if wildcards is None else _loss(arguments, wildcards, batch)
+        bypassed += _bypassed(arguments)
+        part = predictive_entropy(logits.transpose(0, 1), lengths)
+        numerator, denominator = numerator + float(part[0]), denominator + float(part[1])
+        utterances += len(batch.ids)
+        tokens += int(batch.target_lengths.sum())
+        references += [model.units.decode(ids) for ids in batch.references]
+        hypotheses += [model.units.decode(greedy(x[:n])[0]) for x, n in zip(logits, lengths.tolist(), strict=True)]
+    return Evaluation(
+        loss / utterances,
+        ctc_loss / utterances,
+        numerator / denominator if denominator > 0 else None,
+        bypassed / max(1, tokens),
+        wer(references, hypotheses).rate,
+        cer(references, hypotheses).rate,
+    )
+
+
+@torch.no_grad()
+def bypass_posterior(model: Recognizer, batches: Iterable[Batch]) -> float:
+    """The mean probability that a token is bypassed, on the probe's graph."""
+    model.eval()
+    total, tokens = 0.0, 0
+    for batch in batches:
+        logits, lengths = _logits(model, batch)
+        total += _bypassed((logits.transpose(0, 1), batch.targets, lengths, batch.target_lengths))
+        tokens += int(batch.target_lengths.sum())
+    return total / max(1, tokens)
+
+
+Arguments = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def _logits(model: Recognizer, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    logits, lengths = model(batch.x, batch.x_lengths)
+    return logits.float(), lengths
+
+
+def _loss(arguments: Arguments, wildcards: Wildcards, batch: Batch) -> float:
+    return float(wildcard_ctc_loss(*arguments, reduction="sum", wildcards=wildcards, words=batch.words))
+
+
+def _bypassed(arguments: Arguments) -> float:
+    bypass = wildcard_posteriors(*arguments, wildcards=PROBE).bypass
+    assert bypass is not None  # the probe has the arcs
+    return float(bypass.sum())

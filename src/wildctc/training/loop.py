@@ -1,0 +1,337 @@
+"""Training, from a configuration to a model folder.
+
+The loop reads from top to bottom: `train` sets up, `Trainer.run` goes through epochs, `_step` takes one optimiser step.
+Nothing random has a state: batches, masks and dropout are drawn from (seed, epoch, batch), so the position in the
+data is all that a checkpoint needs to know about chance.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from wildctc import Criterion, wildcard_ctc_loss
+from wildctc.errors import WildCTCError
+from wildctc.features import FeatureCache, FeatureStats, make_front_end
+from wildctc.files import load_tensors, make_folder, save_tensors, write_text
+from wildctc.recognizer import Recognizer
+from wildctc.training.batches import Batch, Batches, plan_batches, seed_of
+from wildctc.training.checkpoints import Checkpoints, average
+from wildctc.training.config import Config, differences, parse_yaml, to_yaml, validate
+from wildctc.training.data import Example, feature_stats, make_units, read_split, usable
+from wildctc.training.divergence import DivergenceWatch
+from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
+from wildctc.training.rates import learning_rate
+from wildctc.training.reports import WEIGHTS, Metrics, Reports, model_card, start_log
+
+log = logging.getLogger(__name__)
+TRAIN_SAMPLE = 100  # training utterances on which the bypass posterior is followed
+SELECT = {"loss": "valid_loss", "ctc_loss": "valid_ctc_loss", "wer": "valid_wer"}
+
+
+def train(config: Config, out: str | Path) -> Path:
+    """Train a recogniser, or go on where an earlier call with the same settings stopped; returns the model folder.
+
+    >>> train(load_recipe("iban"), "runs/iban")  # doctest: +SKIP
+    """
+    validate(config)
+    run = make_folder(Path(out))
+    start_log(run)
+    _same_run(run, config)
+    write_text(run / "config.yaml", to_yaml(config))
+    return Trainer(config, run).run()
+
+
+def _same_run(run: Path, config: Config) -> None:
+    path = run / "config.yaml"
+    if not (run / "checkpoints" / "last.safetensors").exists() or not path.exists():
+        return
+    changed = differences(parse_yaml(path.read_text(encoding="utf-8"), str(path)), config)
+    if changed:
+        raise WildCTCError(f"{run} holds a run with other settings ({'; '.join(changed[:3])}): choose another --out")
+
+
+class Trainer:
+    """One run: its data, model and optimiser, and where it is."""
+
+    def __init__(self, config: Config, run: Path) -> None:
+        self.config, self.run_folder = config, run
+        self.device = _device(config.training.device)
+        self.criterion = make_criterion(config)
+        self._load_data()
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(),
+            lr=config.optimizer.lr,
+            betas=(0.9, 0.98),
+            weight_decay=config.optimizer.weight_decay,
+        )
+        self.total_steps = config.training.epochs * len(self._groups(1))  # epochs differ by a step at most
+        self.checkpoints = Checkpoints(run / "checkpoints")
+        self.epoch, self.group, self.step = 1, 0, 0  # the next optimiser step: `group` of `epoch`
+        self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0  # of this epoch so far
+        self.history: list[Metrics] = []
+        self.spent = {"loss": 0.0, "data": 0.0, "all": 0.0}  # seconds of training steps in this session
+        self._restore()
+        self.watch = DivergenceWatch(self.criterion)
+
+    # ------------------------------------------------------------------------------------------------------- set-up
+
+    def _load_data(self) -> None:
+        config, data = self.config, self.config.data
+        everything, dev = read_split(data, "train"), read_split(data, "dev")
+        train = [u for u in everything if u.duration <= data.max_duration]
+        if len(train) < len(everything):
+            log.info("%d utterances longer than %g s left out", len(everything) - len(train), data.max_duration)
+        units = make_units(data, train)
+        front_end = asdict(config.features)
+        self.cache = FeatureCache(data.cache, make_front_end(front_end))
+        dim = self.cache.front_end.dim
+        torch.manual_seed(seed_of(config.seed))
+        blank_stats = FeatureStats(np.zeros(dim, np.float32), np.ones(dim, np.float32))
+        self.model = Recognizer(front_end, encoder_settings(config), units, blank_stats)
+        lengths = self.model.output_lengths
+        found = make_folder(self.run_folder / "data")
+        self.train = usable(train, units, self.cache, data, data.speeds, lengths, found / "train.json")
+        self.dev = usable(dev, units, self.cache, data, [1.0], lengths, found / "dev.json")
+        if not self.train or not self.dev:
+            raise WildCTCError("no usable utterances: see the reasons above")
+        self.stats = self._stats(found / "stats.safetensors")
+        self.model.set_stats(self.stats)
+        self.model.to(self.device)
+        self.hours = sum(e.utterance.duration for e in self.train) / 3600
+        log.info(
+            "%d training utterances (%.2f h with %d speeds), %d for validation, %d units, %.2f million weights",
+            len(self.train), self.hours, len(data.speeds), len(self.dev), len(units),
+            sum(p.numel() for p in self.model.parameters()) / 1e6,
+        )  # fmt: skip
+
+    def _stats(self, path: Path) -> FeatureStats:
+        """Computed when the run starts and kept: a continued run must normalise with the same bits."""
+        if not (self.run_folder / "checkpoints" / "last.safetensors").exists():
+            stats = feature_stats(self.train, self.cache)
+            save_tensors(path, {"mean": torch.from_numpy(stats.mean), "std": torch.from_numpy(stats.std)}, {})
+        tensors, _ = load_tensors(path)
+        return FeatureStats(tensors["mean"].numpy(), tensors["std"].numpy())
+
+    def _restore(self) -> None:
+        state = self.checkpoints.restore(self.model, self.optimizer, self.model.units.fingerprint())
+        if state is None:
+            return
+        self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
+        self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
+        self.history = state["history"]
+        self.criterion.load_state_dict(state["criterion"])
+        log.info("continuing from %s: epoch %d, step %d", self.checkpoints.last, self.epoch, self.step)
+
+    def _save(self) -> None:
+        state = {
+            "epoch": self.epoch, "group": self.group, "step": self.step, "loss_sum": self.loss_sum,
+            "utterances": self.utterances, "seconds": self.seconds, "history": self.history,
+            "criterion": self.criterion.state_dict(), "units": self.model.units.fingerprint(),
+        }  # fmt: skip
+        self.checkpoints.save(self.model, self.optimizer, state)
+
+    # ------------------------------------------------------------------------------------------------------- epochs
+
+    def run(self) -> Path:
+        """Train to the end and write the model folder."""
+        from tqdm import tqdm
+
+        reports = Reports(self.run_folder, self.history)
+        # Where nobody watches, a bar is a log: one line now and then.
+        interval = 0.5 if sys.stderr.isatty() else 60.0
+        with tqdm(total=self.total_steps, initial=self.step, unit="step", mininterval=interval) as bar:
+            while not self._finished():
+                self._train_epoch(bar)
+                self._end_epoch()
+                reports.add(self.history)
+        reports.close()
+        self._say_shares()
+        return self._export()
+
+    def _finished(self) -> bool:
+        if self.epoch > self.config.training.epochs:
+            return True
+        patience = self.config.training.patience
+        if patience is None or not self.history:
+            return False
+        return len(self.history) - self._best()[0] >= patience
+
+    def _train_epoch(self, bar: Any) -> None:
+        groups = self._groups(self.epoch)
+        plan = [batch for group in groups for batch in group]
+        start = sum(map(len, groups[: self.group]))
+        key = (self.config.seed, self.epoch)
+        batches = Batches(self.train, plan, self.cache, self.stats, self.config.spec_augment, key)
+        loader = batches.loader(start, self.config.data.workers)
+        self.model.train()
+        begun = time.perf_counter()
+        for group in groups[self.group :]:
+            loss = self._step(loader, group, start)
+            start += len(group)
+            self.group += 1
+            bar.update()
+            bar.set_postfix(epoch=self.epoch, loss=f"{loss:.2f}", refresh=False)
+            if self.step % self.config.training.checkpoint_steps == 0 and self.group < len(groups):
+                now = time.perf_counter()
+                self.seconds, begun = self.seconds + now - begun, now
+                self._save()
+        self.seconds += time.perf_counter() - begun
+
+    def _groups(self, epoch: int) -> list[list[list[int]]]:
+        """The batches of an epoch, in groups that make an optimiser step together."""
+        data = self.config.data
+        budget = int(data.batch_seconds * self.cache.front_end.frame_rate)
+        plan = plan_batches([e.frames for e in self.train], budget, self.config.seed, epoch)
+        size = self.config.optimizer.accumulate
+        return [plan[i : i + size] for i in range(0, len(plan), size)]
+
+    def _step(self, loader: Iterator[Batch], group: list[list[int]], first: int) -> float:
+        """One optimiser step over a group of batches; returns the loss, a mean over the group's utterances."""
+        begun = time.perf_counter()
+        count = sum(map(len, group))
+        self.step += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = 0.0
+        ids: list[str] = []
+        for number in range(first, first + len(group)):
+            waited = time.perf_counter()
+            batch = next(loader).to(self.device)
+            self.spent["data"] += time.perf_counter() - waited
+            torch.manual_seed(seed_of(self.config.seed, self.epoch, number, 1))  # dropout
+            loss += self._backward(batch, count)
+            ids += batch.ids
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip))
+        self.watch.numbers(self.step, loss, norm, ids)
+        self._set_rate()
+        self.optimizer.step()
+        self.loss_sum += loss * count
+        self.utterances += count
+        self.spent["all"] += time.perf_counter() - begun
+        return loss
+
+    def _backward(self, batch: Batch, count: int) -> float:
+        """Add the gradient of a batch's share of the loss: the sum over its utterances ÷ those of the whole step."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.training.precision == "bfloat16"):
+            logits, lengths = self.model(batch.x, batch.x_lengths)
+        begun = time.perf_counter()
+        # The loss goes forward and backward on a leaf, so that its time can be told from the encoder's.
+        leaf = logits.detach().float().requires_grad_()
+        arguments = (leaf.transpose(0, 1), batch.targets, lengths, batch.target_lengths)
+        wildcards = self.criterion.wildcards
+        loss = wildcard_ctc_loss(*arguments, reduction="sum", wildcards=wildcards, words=batch.words) / count
+        loss.backward()
+        self.spent["loss"] += time.perf_counter() - begun
+        self.watch.arcs(self.step, leaf.transpose(0, 1), lengths, batch)
+        assert leaf.grad is not None
+        logits.backward(leaf.grad.to(logits.dtype))
+        return float(loss.detach())
+
+    def _set_rate(self) -> None:
+        o = self.config.optimizer
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.step, o.lr, o.warmup_steps, o.decay, self.total_steps)
+
+    def _end_epoch(self) -> None:
+        """Validate, relax the criterion's weights, and commit the epoch: the checkpoint holds its metrics."""
+        begun = time.perf_counter()
+        wildcards = self.criterion.wildcards
+        found = self._evaluate_dev()
+        sample = self.train[:: -(-len(self.train) // TRAIN_SAMPLE)]
+        metrics: Metrics = {
+            "epoch": self.epoch,
+            "train_loss": self.loss_sum / self.utterances,
+            "valid_loss": found.loss,
+            "valid_ctc_loss": found.ctc_loss,
+            "valid_wer": found.wer,
+            "entropy": found.entropy,
+            **{name: None if wildcards is None else getattr(wildcards, name) for name in WEIGHTS},
+            "bypass_posterior_train": bypass_posterior(self.model, self._in_order(sample)),
+            "bypass_posterior_dev": found.bypass_posterior,
+            "seconds": round(self.seconds + time.perf_counter() - begun, 3),
+        }
+        self.criterion.step(found.entropy)
+        save_tensors(self.checkpoints.epoch(self.epoch), self.model.state_dict(), {})
+        self.history.append(metrics)
+        self.epoch, self.group = self.epoch + 1, 0
+        self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0
+        self._save()
+        self.checkpoints.keep(set(self._best()))
+        shown = {k: v for k, v in metrics.items() if v is not None and k != "epoch"}
+        log.info("epoch %d: %s", metrics["epoch"], ", ".join(f"{k} {v:.4g}" for k, v in shown.items()))
+
+    def _best(self) -> list[int]:
+        """The best K epochs by the chosen measure, best first; of equals the earlier."""
+        key = SELECT[self.config.training.select_by]
+        ranked = sorted(self.history, key=lambda m: m[key])
+        return [m["epoch"] for m in ranked[: self.config.training.average]]
+
+    def _evaluate_dev(self) -> Evaluation:
+        return evaluate(self.model, self._in_order(self.dev), self.criterion.wildcards)
+
+    def _in_order(self, examples: list[Example]) -> Iterator[Batch]:
+        budget = int(self.config.data.batch_seconds * self.cache.front_end.frame_rate)
+        plan = plan_batches([e.frames for e in examples], budget)
+        loader = Batches(examples, plan, self.cache, self.stats).loader(workers=self.config.data.workers)
+        return (batch.to(self.device) for batch in loader)
+
+    # ---------------------------------------------------------------------------------------------------------- end
+
+    def _say_shares(self) -> None:
+        if self.spent["all"] > 0:
+            loss, data = (self.spent[k] / self.spent["all"] for k in ("loss", "data"))
+            log.info("share of the steps' time: loss %.2f%%, waiting for data %.2f%%", 100 * loss, 100 * data)
+
+    def _export(self) -> Path:
+        """Average the best epochs, measure the result and write the model folder."""
+        folder = self.run_folder / "model"
+        epochs = self._best()
+        weights = average([self.checkpoints.epoch(e) for e in epochs])
+        if (folder / "model.safetensors").exists() and _equal(load_tensors(folder / "model.safetensors")[0], weights):
+            log.info("the run is finished: its model is in %s", folder)
+            return folder
+        self.model.load_state_dict(weights)
+        found = self._evaluate_dev()
+        final = {"wer": found.wer, "cer": found.cer, "ctc_loss": found.ctc_loss}
+        self.model.save(folder, model_card(self.config, final, self.history, epochs, self.hours))
+        log.info("model of epochs %s in %s: dev WER %.2f%%, CER %.2f%% (greedy)",
+                 ", ".join(map(str, sorted(epochs))), folder, 100 * found.wer, 100 * found.cer)  # fmt: skip
+        return folder
+
+
+def make_criterion(config: Config) -> Criterion:
+    """The criterion that the configuration names, with its overrides."""
+    overrides = {k: v for k, v in asdict(config.schedule).items() if v is not None}
+    try:
+        return Criterion(config.criterion, **overrides)
+    except (ValueError, TypeError, KeyError) as error:
+        raise WildCTCError(f"criterion {config.criterion}: {error}") from None
+
+
+def encoder_settings(config: Config) -> dict[str, Any]:
+    """The arguments of `make_encoder` but for the input's dimension."""
+    settings = asdict(config.encoder) | {"attention_dropout": config.encoder.dropout}
+    if config.encoder.kind == "e_branchformer":
+        settings |= {"cgmlp_dim": config.encoder.ff_dim, "merge_kernel": config.encoder.kernel}
+    return settings
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise WildCTCError(f"training.device: {name!r} is not a device such as auto, cpu or cuda:0") from None
+
+
+def _equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)

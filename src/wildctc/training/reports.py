@@ -1,0 +1,156 @@
+"""The files that people look at: metrics.jsonl, curves.svg, TensorBoard events, log.txt and the model card.
+
+All but the log are written from the list of finished epochs that the last checkpoint holds, so a run that was killed
+between two of them, or in the middle of one, has them right again as soon as it goes on: no epoch is missing or twice.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from wildctc.errors import MissingExtra
+from wildctc.files import make_folder, write_atomically, write_text, writing
+from wildctc.training.config import Config, to_yaml
+
+Metrics = dict[str, Any]  # one finished epoch, a line of metrics.jsonl
+WEIGHTS = ("bypass", "self_loop", "word_bypass")
+
+
+class Reports:
+    """Writes a run's metrics, curves and TensorBoard events after each epoch."""
+
+    def __init__(self, run: Path, history: list[Metrics]) -> None:
+        self.run = run
+        self.events = _event_writer(run / "tensorboard")
+        for metrics in history:
+            self._add_events(metrics)
+        self.write(history)
+
+    def write(self, history: list[Metrics]) -> None:
+        """Write metrics.jsonl and curves.svg anew."""
+        write_text(self.run / "metrics.jsonl", "".join(json.dumps(m) + "\n" for m in history))
+        if history:
+            write_atomically(self.run / "curves.svg", draw_curves(history))
+
+    def add(self, history: list[Metrics]) -> None:
+        """Take in the last epoch of `history`."""
+        self._add_events(history[-1])
+        self.write(history)
+
+    def close(self) -> None:
+        self.events.close()
+
+    def _add_events(self, metrics: Metrics) -> None:
+        with writing(self.run / "tensorboard"):
+            for name, value in metrics.items():
+                if name != "epoch" and value is not None:
+                    self.events.add_scalar(name, value, metrics["epoch"])
+            self.events.flush()
+
+
+def draw_curves(history: list[Metrics]) -> bytes:
+    """Loss, WER, weights and entropy by epoch, as SVG."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    panels = {
+        "loss": ("train_loss", "valid_loss", "valid_ctc_loss"),
+        "WER": ("valid_wer",),
+        "wildcard weights": WEIGHTS,
+        "entropy, bypass posterior": ("entropy", "bypass_posterior_train", "bypass_posterior_dev"),
+    }
+    with rc_context({"svg.hashsalt": "wildctc"}):  # the same curves give the same file
+        figure = Figure(figsize=(10, 7), layout="constrained")
+        for axes, (title, names) in zip(figure.subplots(2, 2).flat, panels.items(), strict=True):
+            axes.set_title(title)
+            axes.set_xlabel("epoch")
+            axes.grid(alpha=0.3)
+            for name in names:
+                points = [(m["epoch"], m[name]) for m in history if m[name] is not None]
+                if points:
+                    axes.plot(*zip(*points, strict=True), marker=".", label=name.replace("_", " "))
+            if axes.lines:
+                axes.legend(fontsize="small")
+            else:
+                axes.text(0.5, 0.5, "none: plain CTC", ha="center", va="center", transform=axes.transAxes)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def model_card(config: Config, final: Metrics, history: list[Metrics], epochs: list[int], hours: float) -> str:
+    """A short description of a trained model, in Markdown."""
+    last = history[-1]
+    weights = ", ".join(f"{n} {last[n]:.3g}" for n in WEIGHTS if last[n] is not None) or "none"
+    chosen = ", ".join(map(str, sorted(epochs)))
+    entropy = "none" if last["entropy"] is None else f"{last['entropy']:.4f}"
+    return f"""# Speech recogniser trained with WildCTC
+
+- Criterion: `{config.criterion}`; wildcard weights in the last epoch: {weights}; held-out predictive entropy: {entropy}
+- Trained on {hours:.2f} h of speech for {len(history)} epochs ({sum(m["seconds"] for m in history) / 60:.0f} min)
+- Weights: the average of epochs {chosen}, the best by validation {config.training.select_by}
+- Held-out speech, greedy: WER {final["wer"]:.2%}, CER {final["cer"]:.2%}, CTC loss {final["ctc_loss"]:.3f}
+
+`config.json` says how the model is built, `units.json` what it writes, `model.safetensors` holds the weights and the
+statistics of the features. Decode with `wildctc decode THIS_FOLDER MANIFEST -o hyp.jsonl`.
+
+Settings:
+
+```yaml
+{to_yaml(config)}```
+"""
+
+
+def start_log(run: Path | None) -> logging.Logger:
+    """Send the messages of the package to the terminal and, given a run's folder, to its log.txt."""
+    logger = logging.getLogger("wildctc")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+    terminal = _TerminalHandler()
+    terminal.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(terminal)
+    if run is not None:
+        with writing(run / "log.txt"):
+            file = _QuietFileHandler(run / "log.txt", encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(file)
+    return logger
+
+
+class _TerminalHandler(logging.Handler):
+    """Prints above a progress bar instead of through it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm
+
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+class _QuietFileHandler(logging.FileHandler):
+    """On a full disk the next checkpoint says so in one line; the log does not say it with a traceback before."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+def _event_writer(folder: Path) -> Any:
+    """A TensorBoard writer in an empty folder: what earlier sessions wrote is written again from the checkpoint."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingExtra("tensorboard", "train") from None
+    make_folder(folder)
+    with writing(folder):
+        for old in folder.glob("events.*"):
+            old.unlink()
+        return SummaryWriter(str(folder))
