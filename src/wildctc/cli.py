@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.text import Normalizer
 
 TRAIN_USAGE = "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--any.field VALUE …]"
 
@@ -76,10 +77,8 @@ def _take(words: list[str], name: str) -> tuple[str | None, list[str]]:
 def prepare(options: argparse.Namespace) -> None:
     """`wildctc prepare`."""
     from wildctc.corpora import prepare as run
-    from wildctc.text import Normalizer
 
-    normalizer = Normalizer(lower=options.lower, strip_punctuation=options.strip_punctuation)
-    files = run(options.source, options.input, options.output, normalizer, options.max_bad)
+    files = run(options.source, options.input, options.output, _normalizer(options), options.max_bad)
     for name, utterances in files.items():
         hours = sum(u.duration for u in utterances) / 3600
         print(f"{Path(options.output) / name}.jsonl.gz: {len(utterances):,} utterances, {hours:.2f} h")
@@ -130,9 +129,7 @@ def compare(options: argparse.Namespace) -> None:
     print("\n\n".join(map(str, tables)))
 
 
-def _normalizer(options: argparse.Namespace):  # type: ignore[no-untyped-def]
-    from wildctc.text import Normalizer
-
+def _normalizer(options: argparse.Namespace) -> Normalizer:
     return Normalizer(lower=options.lower, strip_punctuation=options.strip_punctuation)
 
 

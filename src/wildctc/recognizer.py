@@ -69,13 +69,21 @@ class Recognizer(nn.Module):
 
     @torch.inference_mode()
     def logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]:
-        """Logits (T', V), float32 on the CPU, of each utterance from raw front-end features (T, F)."""
-        device = self.mean.device
-        stats = self.stats
-        x = [torch.from_numpy(stats.normalize(f)) for f in features]
-        padded = nn.utils.rnn.pad_sequence(x, batch_first=True).to(device)
-        y, lengths = self(padded, torch.tensor([len(f) for f in features], device=device))
-        return [row[:n].float().cpu() for row, n in zip(y, lengths.tolist(), strict=True)]
+        """Logits (T', V), float32 on the CPU, of each utterance from raw front-end features (T, F).
+
+        Features too few for a single frame of the encoder give none (T' = 0).
+        """
+        device, stats = self.mean.device, self.stats
+        found = [torch.empty(0, len(self.units.tokens))] * len(features)
+        lengths = torch.tensor([len(f) for f in features], dtype=torch.int64)
+        long_enough = self.output_lengths(lengths).nonzero().flatten().tolist() if len(features) else []
+        if not long_enough:
+            return found
+        x = [torch.from_numpy(stats.normalize(features[i])) for i in long_enough]
+        y, y_lengths = self(nn.utils.rnn.pad_sequence(x, batch_first=True).to(device), lengths[long_enough])
+        for i, row, n in zip(long_enough, y, y_lengths.tolist(), strict=True):
+            found[i] = row[:n].float().cpu()
+        return found
 
     def save(self, folder: str | Path, card: str = "") -> None:
         """Write all that inference needs: weights and statistics, configuration, units, and `card` as README.md."""

@@ -76,9 +76,11 @@ class ScheduleConfig:
     """Overrides of the criterion's published weights and schedule; null keeps what the criterion's name says."""
 
     bypass: float | None = None
+    bypass_tau: float | None = None
     self_loop: float | None = None
+    self_loop_tau: float | None = None
     word_bypass: float | None = None
-    tau: float | None = None
+    word_bypass_tau: float | None = None
     h_low: float | None = None
     kappa: float | None = None
     alpha: float | None = None

@@ -14,6 +14,7 @@ import torch
 from wildctc import Criterion, wildcard_posteriors
 from wildctc.errors import WildCTCError
 from wildctc.training.batches import Batch
+from wildctc.training.evaluation import has_arcs
 
 CHECK_EVERY = 20  # two looks in a row must agree: 40 steps
 MAX_SKIPPED = 0.5  # a token that the audio supports at all is bypassed with a probability far below this
@@ -41,7 +42,7 @@ class DivergenceWatch:
     def arcs(self, step: int, logits: torch.Tensor, lengths: torch.Tensor, batch: Batch) -> None:
         """Stop when two looks in a row find (nearly) nothing but wildcards. logits (T, N, V)."""
         wildcards = self.criterion.wildcards
-        if wildcards is None or step % CHECK_EVERY:
+        if not has_arcs(wildcards) or step % CHECK_EVERY:
             return
         post = wildcard_posteriors(
             logits.detach(), batch.targets, lengths, batch.target_lengths, wildcards=wildcards, words=batch.words
@@ -68,7 +69,7 @@ class DivergenceWatch:
 
     def _or_weights(self) -> str:
         wildcards = self.criterion.wildcards
-        if wildcards is None:
+        if not has_arcs(wildcards):
             return ""
         names = [n for n in ("word_bypass", "bypass", "self_loop") if getattr(wildcards, n) is not None]
         return f", or raise |{names[0]}|, now {_number(wildcards, names[0])} (--schedule.{names[0]})"

@@ -30,7 +30,7 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(model: Recognizer, batches: Iterable[Batch], wildcards: Wildcards | None) -> Evaluation:
+def evaluate(model: Recognizer, batches: Iterable[Batch], wildcards: Wildcards) -> Evaluation:
     """The criterion's own loss, plain CTC loss, predictive entropy, bypass posterior and greedy error rates."""
     model.eval()
     loss = ctc_loss = bypassed = numerator = denominator = 0.0
@@ -41,7 +41,7 @@ def evaluate(model: Recognizer, batches: Iterable[Batch], wildcards: Wildcards |
         arguments = (logits.transpose(0, 1), batch.targets, lengths, batch.target_lengths)
         ctc = float(wildcard_ctc_loss(*arguments, reduction="sum"))
         ctc_loss += ctc
-        loss += ctc if wildcards is None else _loss(arguments, wildcards, batch)
+        loss += _loss(arguments, wildcards, batch) if has_arcs(wildcards) else ctc
         bypassed += _bypassed(arguments)
         part = predictive_entropy(logits.transpose(0, 1), lengths)
         numerator, denominator = numerator + float(part[0]), denominator + float(part[1])
@@ -69,6 +69,11 @@ def bypass_posterior(model: Recognizer, batches: Iterable[Batch]) -> float:
         total += _bypassed((logits.transpose(0, 1), batch.targets, lengths, batch.target_lengths))
         tokens += int(batch.target_lengths.sum())
     return total / max(1, tokens)
+
+
+def has_arcs(wildcards: Wildcards) -> bool:
+    """Whether the criterion is more than plain CTC."""
+    return any(w is not None for w in (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass))
 
 
 Arguments = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]

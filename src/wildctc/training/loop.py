@@ -8,8 +8,10 @@ data is all that a checkpoint needs to know about chance.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -253,12 +255,12 @@ class Trainer:
             "valid_ctc_loss": found.ctc_loss,
             "valid_wer": found.wer,
             "entropy": found.entropy,
-            **{name: None if wildcards is None else getattr(wildcards, name) for name in WEIGHTS},
+            **{name: getattr(wildcards, name) for name in WEIGHTS},
             "bypass_posterior_train": bypass_posterior(self.model, self._in_order(sample)),
             "bypass_posterior_dev": found.bypass_posterior,
             "seconds": round(self.seconds + time.perf_counter() - begun, 3),
         }
-        self.criterion.step(found.entropy)
+        self._relax(found.entropy)
         save_tensors(self.checkpoints.epoch(self.epoch), self.model.state_dict(), {})
         self.history.append(metrics)
         self.epoch, self.group = self.epoch + 1, 0
@@ -267,6 +269,14 @@ class Trainer:
         self.checkpoints.keep(set(self._best()))
         shown = {k: v for k, v in metrics.items() if v is not None and k != "epoch"}
         log.info("epoch %d: %s", metrics["epoch"], ", ".join(f"{k} {v:.4g}" for k, v in shown.items()))
+
+    def _relax(self, entropy: float | None) -> None:
+        """The criterion's weights for the next epoch; no entropy (all probability on blank) keeps the last value."""
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            self.criterion.step(math.nan if entropy is None else entropy)
+        for warning in said:
+            log.warning("%s", warning.message)
 
     def _best(self) -> list[int]:
         """The best K epochs by the chosen measure, best first; of equals the earlier."""
