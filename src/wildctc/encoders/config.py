@@ -36,7 +36,12 @@ class EncoderConfig:
         if self.kernel % 2 == 0:
             raise WildCTCError(f"kernel {self.kernel} must be odd, so that a frame is the middle of its window")
         if self.subsampling not in STRIDES:
-            raise WildCTCError(f"subsampling {self.subsampling} is not one of {list(STRIDES)}")
+            raise WildCTCError(f"subsampling {self.subsampling} is not one of {', '.join(map(str, STRIDES))}")
+        if self.subsampling_conv not in ("conv2d", "conv1d"):
+            raise WildCTCError(f"subsampling_conv {self.subsampling_conv!r} is not one of conv2d, conv1d")
+        for rate in (self.dropout, self.attention_dropout):
+            if not 0 <= rate < 1:
+                raise WildCTCError(f"dropout {rate} is not in [0, 1)")
 
 
 @dataclass(frozen=True, kw_only=True)

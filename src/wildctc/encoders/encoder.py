@@ -1,4 +1,4 @@
-"""The encoder."""
+"""Subsampling, a stack of blocks, and the bookkeeping of lengths around them."""
 
 import math
 from dataclasses import fields
@@ -26,7 +26,8 @@ class Encoder(nn.Module):
 
     With `pad_like_espnet` it pads as ESPnet does: lengths come from a strided mask (an output frame counts when the
     *first* input frame under it is not padding), convolutions and batch statistics run over padding as if it were
-    speech, and only attention ignores padded keys. Outputs then depend on how far the batch is padded.
+    speech, and only attention ignores padded keys. Outputs then depend on how far the batch is padded, and are not 0
+    past a row's length.
     """
 
     positions: Tensor
@@ -47,7 +48,11 @@ class Encoder(nn.Module):
         return self.config.d_model
 
     def output_lengths(self, lengths: Tensor) -> Tensor:
-        """Encoded frames for inputs of these lengths (0 where an input is too short), taken as one batch."""
+        """Encoded frames for inputs of these lengths (0 where too short), (N,) -> (N,).
+
+        >>> make_encoder("conformer", input_dim=80, blocks=1).output_lengths(torch.tensor([100, 7, 6]))
+        tensor([24,  1,  0])
+        """
         strides, padded = STRIDES[self.config.subsampling], int(lengths.max())
         for stride in strides:
             if self.pad_like_espnet:
@@ -61,24 +66,20 @@ class Encoder(nn.Module):
         """x (N, T, F), x_lengths (N,) -> y (N, T', D), y_lengths (N,); y is 0 past a row's length."""
         self.check(x, x_lengths)
         y_lengths = self.output_lengths(x_lengths)
-        longest, frames = int(x_lengths.max()), int(y_lengths.max())
-        x = x[:, :longest]  # no work on padding that no row of this batch needs
-        if not self.pad_like_espnet:
-            padding = padding_mask(x_lengths, longest, x.device)
-            x = x.masked_fill(padding.unsqueeze(2), 0)  # not even a NaN in the padding matters
-        valid = torch.full_like(y_lengths, frames) if self.pad_like_espnet else y_lengths
-        layout = Layout(valid, frames, x.device)
-        key_mask = None
-        if int(y_lengths.min()) < frames:
-            padding = padding_mask(y_lengths, frames, x.device)
-            key_mask = torch.zeros(padding.shape, device=x.device).masked_fill_(padding, -math.inf).unsqueeze(1)
-        positions = self.dropout(self.positions_for(frames))
-        h = self.dropout(layout.pack(self.subsampling(x)) * math.sqrt(self.config.d_model))
+        x = x[:, : int(x_lengths.max())]  # no work on padding that no row of this batch needs
+        if not self.pad_like_espnet and int(x_lengths.min()) < x.size(1):
+            x = x.masked_fill(padding_mask(x_lengths, x.size(1), x.device).unsqueeze(2), 0)  # it might hold NaN
+        layout = Layout(y_lengths, int(y_lengths.max()), x, keep_padding=self.pad_like_espnet)
+        positions = self.dropout(self.positions_for(layout.size[1]))
+        # Under autocast the residual stream stays in the precision of the input.
+        h = layout.pack(self.subsampling(x)).to(x.dtype) * math.sqrt(self.config.d_model)
+        h = self.dropout(h)
         for block in self.blocks:
-            h = block(h, layout, positions, key_mask)
+            h = block(h, layout, positions)
         return layout.unpack(self.norm(h)), y_lengths
 
     def positions_for(self, frames: int) -> Tensor:
+        """(2 * frames - 1, D), from a table that grows when a longer utterance comes."""
         if frames > (self.positions.size(0) + 1) // 2:
             self.positions = sinusoids(2 * frames, self.config.d_model).to(self.positions)
         middle = self.positions.size(0) // 2

@@ -32,8 +32,7 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
 }
 
 RENAMED = (
-    (r"^embed\.conv\.0\.", "subsampling.convs.0."),
-    (r"^embed\.conv\.2\.", "subsampling.convs.1."),
+    (r"^embed\.conv\.", "subsampling.convs."),
     (r"^embed\.out\.(0\.)?", "subsampling.out."),
     (r"^embed\.([01])\.", r"subsampling.out.\1."),
     (r"^after_norm\.", "norm."),

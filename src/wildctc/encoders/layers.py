@@ -1,4 +1,8 @@
-"""What the encoders are made of."""
+"""The layers that both encoders share, and their blocks.
+
+Several are written around what torch is slow at on a CPU (measured in benchmarks/encoders.py): depthwise convolution
+in its usual order, drawing dropout masks, attention with a bias that needs a gradient.
+"""
 
 from typing import Any
 
@@ -10,18 +14,22 @@ from ..errors import WildCTCError
 from .config import CONV_WIDTH, STRIDES, ConformerConfig, EBranchformerConfig, EncoderConfig
 
 
-def padding_mask(lengths: Tensor, frames: int, device: torch.device) -> Tensor:
-    return torch.arange(frames, device=device) >= lengths.to(device)[:, None]
-
-
 class Layout:
-    """Where the frames of a batch are: `pack` (N, T, D) -> (M, D) and `unpack` back, padding becoming zeros."""
+    """Where the frames of a batch are: `pack` (N, T, D) -> (M, D) and `unpack` back, padding becoming zeros.
 
-    def __init__(self, lengths: Tensor, frames: int, device: torch.device) -> None:
+    With `keep_padding` the padding is packed as if it were speech. `key_mask` (N, 1, T), to be added to attention
+    scores, is -inf on padding either way; it is None where there is none.
+    """
+
+    def __init__(self, lengths: Tensor, frames: int, like: Tensor, *, keep_padding: bool) -> None:
         self.size = (len(lengths), frames)
         self.index: Tensor | None = None
+        self.key_mask: Tensor | None = None
         if int(lengths.min()) < frames:
-            self.index = (~padding_mask(lengths, frames, device)).flatten().nonzero().squeeze(1)
+            padding = padding_mask(lengths, frames, like.device)
+            self.key_mask = like.new_zeros(self.size).masked_fill_(padding, -torch.inf).unsqueeze(1)
+            if not keep_padding:
+                self.index = (~padding).flatten().nonzero().squeeze(1)
 
     def pack(self, x: Tensor) -> Tensor:
         x = x.flatten(0, 1)
@@ -32,6 +40,11 @@ class Layout:
             rows = self.size[0] * self.size[1]
             x = x.new_zeros(rows, x.size(1)).index_copy_(0, self.index, x)
         return x.unflatten(0, self.size)
+
+
+def padding_mask(lengths: Tensor, frames: int, device: torch.device) -> Tensor:
+    """(N, frames), True past the length of a row."""
+    return torch.arange(frames, device=device) >= lengths.to(device)[:, None]
 
 
 class Gather(torch.autograd.Function):
@@ -50,14 +63,15 @@ class Gather(torch.autograd.Function):
 
 
 class Dropout(nn.Dropout):
-    """Dropout that on a CPU draws 16 random bits an element (torch draws one at a time, several times slower)."""
+    """Dropout that on a CPU takes 16 random bits an element, four to a draw: several times faster than torch's."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.device.type != "cpu" or not self.training or self.p == 0:
             return super().forward(x)
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-        keep = (draws[: x.numel()] >= round(self.p * 2**16) - 2**15).view(x.shape)
-        return x * keep.to(x.dtype).mul_(1 / (1 - self.p))
+        keep = torch.empty(x.shape, dtype=x.dtype)
+        torch.ge(draws[: x.numel()].view(x.shape), round(self.p * 2**16) - 2**15, out=keep)
+        return x * keep.mul_(1 / (1 - self.p))
 
 
 class Attention(nn.Module):
@@ -65,30 +79,41 @@ class Attention(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        dim, self.heads, self.dropout = config.d_model, config.heads, config.attention_dropout
+        dim, self.heads = config.d_model, config.heads
         self.qkv = nn.Linear(dim, 3 * dim)
         self.position = nn.Linear(dim, dim, bias=False)
         self.content_bias = nn.Parameter(torch.empty(self.heads, dim // self.heads))
         self.position_bias = nn.Parameter(torch.empty(self.heads, dim // self.heads))
+        self.dropout = Dropout(config.attention_dropout)
         self.out = nn.Linear(dim, dim)
         nn.init.xavier_uniform_(self.content_bias)
         nn.init.xavier_uniform_(self.position_bias)
 
-    def forward(self, x: Tensor, layout: Layout, positions: Tensor, key_mask: Tensor | None) -> Tensor:
-        """x (M, D), positions (2T-1, D) from T-1 frames before to T-1 after, key_mask (N, 1, T) added to scores."""
+    def forward(self, x: Tensor, layout: Layout, positions: Tensor) -> Tensor:
+        """x (M, D), positions (2T-1, D) for keys T-1 frames before to T-1 after -> (M, D)."""
         # Heads come first, so that one matrix product per head meets the positions, which all utterances share.
         qkv = layout.unpack(self.qkv(x)).unflatten(2, (3, self.heads, -1)).permute(2, 3, 0, 1, 4)
         q, k, v = qkv.unbind(0)  # (H, N, T, d)
         scale = q.size(-1) ** -0.5
-        p = (self.position(positions) * scale).unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (H, d, 2T-1)
-        by_distance = torch.bmm((q + self.position_bias[:, None, None]).flatten(1, 2).to(p.dtype), p)
-        bias = relative_to_absolute(by_distance.unflatten(1, q.shape[1:3]))
-        if key_mask is not None:
-            bias = bias + key_mask.to(bias.dtype)
-        q = (q + self.content_bias[:, None, None]).to(k.dtype)
-        dropout = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale)
+        q = q * scale
+        by_content = q + (self.content_bias * scale)[:, None, None]
+        by_position = q + (self.position_bias * scale)[:, None, None]
+        p = self.position(positions).unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (H, d, 2T-1)
+        scores = torch.bmm(by_position.flatten(1, 2), p).unflatten(1, layout.size)
+        bias = relative_to_absolute(scores)
+        if layout.key_mask is not None:
+            bias = bias + layout.key_mask
+        y = self.attend(by_content, k, v, bias)
         return self.out(layout.pack(y.permute(1, 2, 0, 3).flatten(2)))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        if q.device.type != "cpu" or not torch.is_grad_enabled():
+            dropout = self.dropout.p if self.training else 0.0
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=1.0)
+        # For a bias that needs a gradient torch has no fused kernel on a CPU; its fallback does this, only slower.
+        size, (q, k, v, bias) = q.shape, (t.flatten(0, 1) for t in (q, k, v, bias))
+        weights = torch.baddbmm(bias, q, k.transpose(1, 2)).softmax(-1)
+        return torch.bmm(self.dropout(weights), v).view(size)
 
 
 def relative_to_absolute(x: Tensor) -> Tensor:
@@ -156,10 +181,10 @@ class ConformerBlock(nn.Module):
         self.norm = layer_norm(dim)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, layout: Layout, positions: Tensor, key_mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout, positions: Tensor) -> Tensor:
         if self.macaron is not None:
             x = torch.add(x, self.macaron(x), alpha=self.ff_scale)
-        x = x + self.dropout(self.attention(self.attention_norm(x), layout, positions, key_mask))
+        x = x + self.dropout(self.attention(self.attention_norm(x), layout, positions))
         x = x + self.dropout(self.convolution(self.convolution_norm(x), layout))
         x = torch.add(x, self.feed_forward(x), alpha=self.ff_scale)
         return self.norm(x)
@@ -200,10 +225,10 @@ class EBranchformerBlock(nn.Module):
         self.norm = layer_norm(dim)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, layout: Layout, positions: Tensor, key_mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout, positions: Tensor) -> Tensor:
         if self.macaron is not None:
             x = torch.add(x, self.macaron(x), alpha=self.ff_scale)
-        attended = self.dropout(self.attention(self.attention_norm(x), layout, positions, key_mask))
+        attended = self.dropout(self.attention(self.attention_norm(x), layout, positions))
         gated = self.dropout(self.mlp(self.mlp_norm(x), layout))
         both = torch.cat([attended, gated], dim=-1)
         merged = both + layout.pack(self.merge_depthwise(layout.unpack(both)))
@@ -212,41 +237,42 @@ class EBranchformerBlock(nn.Module):
         return self.norm(x)
 
 
+class WindowConv(nn.Conv1d):
+    """A convolution along time, (N, T, C) -> (N, T', D), as one matrix product over windows: no transposes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        (stride,) = self.stride
+        end = stride * (conv_length(x.size(1), stride) - 1) + 1
+        windows = torch.cat([x[:, i : i + end : stride] for i in range(CONV_WIDTH)], dim=-1)
+        return F.linear(windows, self.weight.transpose(1, 2).flatten(1), self.bias)
+
+
 class Subsampling(nn.Module):
     """(N, T, F) -> (N, T', D). Convolutions without padding: a frame that is kept has only seen frames of its row."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         dim, features, strides = config.d_model, config.input_dim, STRIDES[config.subsampling]
-        self.two_dimensional = config.subsampling_conv == "conv2d"
-        self.convs = nn.ModuleList()
-        channels = 1 if self.two_dimensional else features
+        self.picture = bool(strides) and config.subsampling_conv == "conv2d"
+        conv, channels = (nn.Conv2d, 1) if self.picture else (WindowConv, features)
+        self.convs = nn.Sequential()
         for stride in strides:
-            conv = nn.Conv2d if self.two_dimensional else nn.Conv1d
-            self.convs.append(conv(channels, dim, CONV_WIDTH, stride))
+            self.convs.extend([conv(channels, dim, CONV_WIDTH, stride), nn.ReLU()])
             channels, features = dim, conv_length(features, stride)
         if not strides:
-            self.out: nn.Module = nn.Sequential(
-                nn.Linear(config.input_dim, dim), nn.LayerNorm(dim), Dropout(config.dropout)
-            )
-        elif features < 1:
+            layers = (nn.Linear(config.input_dim, dim), nn.LayerNorm(dim), Dropout(config.dropout))
+            self.out: nn.Module = nn.Sequential(*layers)
+        elif self.picture and features < 1:
             raise WildCTCError(f"input_dim {config.input_dim} is too small for conv2d; set subsampling_conv: conv1d")
         else:
-            self.out = nn.Linear(dim * features if self.two_dimensional else dim, dim)
+            self.out = nn.Linear(dim * features if self.picture else dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.convs and self.two_dimensional:
-            x = x.unsqueeze(1)  # (N, 1, T, F)
-            for conv in self.convs:
-                x = F.relu(conv(x))
-            x = x.transpose(1, 2).flatten(2)
-        elif self.convs:
-            x = x.transpose(1, 2)  # (N, F, T)
-            for conv in self.convs:
-                x = F.relu(conv(x))
-            x = x.transpose(1, 2)
-        return self.out(x)
+        if self.picture:
+            return self.out(self.convs(x.unsqueeze(1)).transpose(1, 2).flatten(2))
+        return self.out(self.convs(x))
 
 
 def conv_length(length: Any, stride: int) -> Any:
+    """Frames left of `length` (an int or a tensor of them) by a convolution without padding."""
     return (length - CONV_WIDTH) // stride + 1
