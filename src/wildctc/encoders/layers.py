@@ -71,7 +71,8 @@ class Dropout(nn.Dropout):
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
         keep = torch.empty(x.shape, dtype=x.dtype)
         torch.ge(draws[: x.numel()].view(x.shape), round(self.p * 2**16) - 2**15, out=keep)
-        return x * keep.mul_(1 / (1 - self.p))
+        keep.mul_(1 / (1 - self.p))
+        return x.mul_(keep) if self.inplace else x * keep
 
 
 class Attention(nn.Module):
@@ -144,11 +145,14 @@ def layer_norm(dim: int) -> nn.LayerNorm:
 
 
 def feed_forward(config: EncoderConfig) -> nn.Sequential:
-    dim, dropout = config.d_model, config.dropout
     return nn.Sequential(
-        layer_norm(dim), nn.Linear(dim, config.ff_dim), nn.SiLU(), Dropout(dropout), nn.Linear(config.ff_dim, dim),
-        Dropout(dropout),
-    )  # fmt: skip
+        layer_norm(config.d_model),
+        nn.Linear(config.d_model, config.ff_dim),
+        nn.SiLU(),
+        Dropout(config.dropout, inplace=True),
+        nn.Linear(config.ff_dim, config.d_model),
+        Dropout(config.dropout, inplace=True),
+    )
 
 
 class Convolution(nn.Module):
@@ -179,7 +183,7 @@ class ConformerBlock(nn.Module):
         self.convolution = Convolution(config)
         self.feed_forward = feed_forward(config)
         self.norm = layer_norm(dim)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout, inplace=True)
 
     def forward(self, x: Tensor, layout: Layout, positions: Tensor) -> Tensor:
         if self.macaron is not None:
@@ -198,7 +202,7 @@ class GatingMLP(nn.Module):
         self.expand = nn.Linear(config.d_model, config.cgmlp_dim)
         self.norm = layer_norm(config.cgmlp_dim // 2)
         self.depthwise = DepthwiseConv(config.cgmlp_dim // 2, config.kernel)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout, inplace=True)
         self.out = nn.Linear(config.cgmlp_dim // 2, config.d_model)
         nn.init.normal_(self.depthwise.weight, std=1e-6)  # starts as a gate that is open, as the cgMLP paper has it
         nn.init.ones_(self.depthwise.bias)  # type: ignore[arg-type]
@@ -223,7 +227,7 @@ class EBranchformerBlock(nn.Module):
         self.merge = nn.Linear(2 * dim, dim)
         self.feed_forward = feed_forward(config)
         self.norm = layer_norm(dim)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout, inplace=True)
 
     def forward(self, x: Tensor, layout: Layout, positions: Tensor) -> Tensor:
         if self.macaron is not None:
