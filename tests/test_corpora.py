@@ -3,13 +3,17 @@
 import gzip
 import json
 import logging
+import mmap
+import multiprocessing
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 from wildctc.corpora import Rejects, Utterance, UtteranceError, audio, check_audio, load_audio, load_manifest, prepare
 from wildctc.corpora.audio import resample
@@ -86,6 +90,11 @@ def test_a_split_can_be_chosen_and_one_that_is_not_there_is_named(tmp_path):
         ('{"id": "c", "type": "MixedCut", "supervisions": []}', r"m\.jsonl:2: a MixedCut is not supported"),
         ('{"id": "c", "supervisions": []}', r"m\.jsonl:2: a cut without a recording"),
         ('{"id": "c", "recording": {"sources": []}}', r"m\.jsonl:2: "),
+        ('{"id": "c", "recording": null}', r"m\.jsonl:2: a cut without a recording"),
+        (
+            '{"id": "c", "recording": {"sources": [{"type": "url", "source": "x"}]}}',
+            r"m\.jsonl:2: recording of type 'url'",
+        ),
     ],
 )
 def test_a_broken_row_is_named_by_file_and_line(tmp_path, content, message):
@@ -164,8 +173,9 @@ def test_start_duration_and_channel_choose_the_samples(tmp_path):
     soundfile.write(tmp_path / "a.wav", wave, 10, subtype="FLOAT")
     found = load_audio(Utterance("a", tmp_path / "a.wav", start=2.0, duration=3.0, channel=1), sampling_rate=10)
     np.testing.assert_array_equal(found, wave[20:50, 1])
-    with pytest.raises(UtteranceError, match="no channel 2: the file has 2"):
-        load_audio(Utterance("a", tmp_path / "a.wav", channel=2))
+    for channel in (2, -1):
+        with pytest.raises(UtteranceError, match=f"no channel {channel}: the file has 2"):
+            load_audio(Utterance("a", tmp_path / "a.wav", channel=channel))
 
 
 # An Ogg stream does not say in advance how long it is, so there only the manifest can tell.
@@ -223,22 +233,33 @@ def test_a_wav_written_to_a_pipe_is_not_called_truncated(tmp_path):
     assert check_audio(Utterance("a", tmp_path / "a.wav"))[0].duration == 1.0
 
 
-def test_another_sampling_rate_is_resampled_and_said_once(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(audio, "_resampled", set())
-    for name in "ab":
-        write_audio(tmp_path / f"{name}.wav", rate=44100)
-        wave = load_audio(Utterance(name, tmp_path / f"{name}.wav"))
-        assert len(wave) == 16000
-        assert np.abs(wave[100:-100] - tone()[100:-100]).max() < 2e-3
-    assert [r.message for r in caplog.records if "44100 Hz is resampled to 16000 Hz" in r.message] == [
-        caplog.messages[0]
-    ]
+def test_another_sampling_rate_is_resampled(tmp_path):
+    write_audio(tmp_path / "a.wav", rate=44100)
+    wave = load_audio(Utterance("a", tmp_path / "a.wav"))
+    assert len(wave) == 16000
+    assert np.abs(wave[100:-100] - tone()[100:-100]).max() < 2e-3
+
+
+def _load_with_one_thread(utterance):
+    torch.set_num_threads(1)  # torch's threads do not survive a fork
+    load_audio(utterance)
+
+
+def test_resampling_is_said_once_by_all_processes_together(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(audio, "_resampling_said", mmap.mmap(-1, 1))
+    monkeypatch.setattr(audio._log, "handlers", [logging.StreamHandler(sys.__stderr__)])
+    utterances = [Utterance(name, write_audio(tmp_path / f"{name}.wav", rate=8000)) for name in "abc"]
+    for u in utterances:
+        process = multiprocessing.get_context("fork").Process(target=_load_with_one_thread, args=(u,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    assert capfd.readouterr().err.count("audio is resampled to 16000 Hz; the first such file, at 8000 Hz: ") == 1
 
 
 @pytest.mark.parametrize(("source", "target"), [(44100, 16000), (8000, 16000), (14400, 16000), (17600, 16000)])
 def test_resampling_agrees_with_lhotse(source, target):
     lhotse_resample = pytest.importorskip("lhotse.augmentation.resample")
-    torch = pytest.importorskip("torch")
     wave = np.random.default_rng(1).normal(size=source // 2).astype(np.float32)
     expected = lhotse_resample.Resample(source, target)(torch.from_numpy(wave)[None])[0].numpy()
     np.testing.assert_allclose(resample(wave, source, target), expected, atol=5e-5)  # theirs has float32 filters

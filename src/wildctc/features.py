@@ -368,5 +368,5 @@ def _warp_time(x: torch.Tensor, lengths: torch.Tensor, draws: torch.Tensor, wind
     low = source.floor().long()
     high = (low + 1).clamp(max=x.shape[1] - 1)
     share = (source - low)[:, :, None].to(x.dtype)
-    index = low[:, :, None].expand_as(x), high[:, :, None].expand_as(x)
-    return torch.lerp(x.gather(1, index[0]), x.gather(1, index[1]), share)
+    rows = torch.arange(len(x), device=x.device)[:, None]
+    return torch.lerp(x[rows, low], x[rows, high], share)

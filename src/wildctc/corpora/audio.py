@@ -6,6 +6,7 @@ that a run can report it and go on.
 
 import logging
 import math
+import mmap
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -20,7 +21,7 @@ from .manifest import Utterance
 
 TOLERANCE = 0.1  # seconds by which a manifest's durations may differ from the file's
 _log = logging.getLogger(__name__)
-_resampled: set[tuple[int, int]] = set()
+_resampling_said = mmap.mmap(-1, 1)  # a byte shared with forked data-loading workers, so that one of all says it
 
 
 class UtteranceError(WildCTCError):
@@ -58,8 +59,12 @@ def load_audio(utterance: Utterance, sampling_rate: int = 16000) -> np.ndarray:
 
     Raises UtteranceError for a file that is missing, empty, no audio, truncated, or has NaN or infinite samples.
 
-        >>> load_audio(Utterance("a", Path("a.flac"))).dtype  # doctest: +SKIP
-        dtype('float32')
+    >>> import soundfile, tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     soundfile.write(f"{folder}/a.flac", [0.0] * 32000, 16000)
+    ...     wave = load_audio(Utterance("a", pathlib.Path(folder, "a.flac"), start=0.5, duration=1.0))
+    >>> wave.shape, wave.dtype
+    ((16000,), dtype('float32'))
     """
     with _open(utterance) as file:
         rate = file.samplerate
@@ -74,10 +79,10 @@ def load_audio(utterance: Utterance, sampling_rate: int = 16000) -> np.ndarray:
     wave = np.ascontiguousarray(wave[:, utterance.channel])
     if not np.isfinite(wave).all():
         raise UtteranceError(utterance, "NaN or infinite samples")
-    if rate != sampling_rate and (rate, sampling_rate) not in _resampled:
-        _resampled.add((rate, sampling_rate))
+    if rate != sampling_rate and not _resampling_said[0]:
+        _resampling_said[0] = 1
         _log.warning(
-            "audio at %d Hz is resampled to %d Hz (first: %s); said once", rate, sampling_rate, utterance.audio
+            "audio is resampled to %d Hz; the first such file, at %d Hz: %s", sampling_rate, rate, utterance.audio
         )
     return resample(wave, rate, sampling_rate)
 
@@ -101,7 +106,7 @@ def _open(utterance: Utterance) -> Any:
     if file.frames == 0:
         file.close()
         raise UtteranceError(utterance, "no samples in it")
-    if utterance.channel >= file.channels:
+    if not 0 <= utterance.channel < file.channels:
         channels = file.channels
         file.close()
         raise UtteranceError(utterance, f"no channel {utterance.channel}: the file has {channels}")

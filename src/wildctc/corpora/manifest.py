@@ -41,8 +41,13 @@ def load_manifest(path: str | Path, split: str | None = None) -> list[Utterance]
     and `text`, optionally `id, speaker, split, duration, start, channel`; NeMo's `audio_filepath` and `offset` are read
     too. A row without an id is named after its file. Durations that are not given are read from the files' headers.
 
-        >>> for utterance in load_manifest("data/manifest.jsonl", split="dev"):  # doctest: +SKIP
-        ...     print(utterance.id, utterance.duration, utterance.text)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "manifest.jsonl")
+    ...     _ = path.write_text('{"audio": "clips/a.wav", "text": "hello", "duration": 1.5, "split": "dev"}')
+    ...     [utterance] = load_manifest(path, split="dev")
+    >>> utterance.id, utterance.audio.name, utterance.duration
+    ('a', 'a.wav', 1.5)
     """
     path = Path(path)
     utterances: dict[str, Utterance] = {}
@@ -104,7 +109,7 @@ def parse_row(row: dict[str, Any], path: Path, line: int) -> list[Utterance]:
     """The utterances of one row: one, or for a cut with several supervisions one each. Unnamed rows get id ""."""
     try:
         return _cut(row, path) if "recording" in row or "supervisions" in row else [_plain(row, path)]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise WildCTCError(f"{path}:{line}: {reason}") from None
 
@@ -116,7 +121,7 @@ def _plain(row: dict[str, Any], path: Path) -> Utterance:
         if not isinstance(value, str):
             raise TypeError(f"field {field!r} is {value!r}, not a string")
     return Utterance(
-        id=str(row.get("id", "")),
+        id="" if row.get("id") is None else str(row["id"]),
         audio=path.parent / name,
         text=text or "",
         speaker=None if speaker is None else str(speaker),
@@ -137,7 +142,7 @@ def _seconds(row: dict[str, Any], field: str) -> float:
 def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
     if row.get("type", "MonoCut") != "MonoCut":
         raise ValueError(f"a {row['type']} is not supported; save the audio of the cuts and use MonoCuts")
-    if "recording" not in row:
+    if not row.get("recording"):
         raise ValueError("a cut without a recording; cuts with features only are not supported")
     source = row["recording"]["sources"][0]
     if source["type"] != "file" or row["recording"].get("transforms"):
@@ -160,7 +165,7 @@ def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
         replace(
             whole,
             id=s["id"],
-            start=whole.start + float(s["start"]),
+            start=max(0.0, whole.start + float(s["start"])),
             duration=float(s["duration"]),
             text=s.get("text") or "",
             speaker=s.get("speaker"),

@@ -34,7 +34,7 @@ class Rejects:
     >>> rejects.check(total=2)
     >>> rejects.check(total=1)
     Traceback (most recent call last):
-    wildctc.errors.WildCTCError: 1 of 1 utterances cannot be used, ...; the first: utt1 (a.wav): empty transcript
+    wildctc.errors.WildCTCError: 1 of 1 utterances cannot be used, ...; the first: utt1 (a.wav): empty transcript...
     """
 
     def __init__(self, limit: float = 0.01) -> None:
@@ -51,7 +51,7 @@ class Rejects:
         if len(self.errors) > self.limit * total:
             raise WildCTCError(
                 f"{len(self.errors)} of {total} utterances cannot be used, more than the limit of {self.limit:.2%}; "
-                f"the first: {next(iter(self.errors))}"
+                f"the first: {next(iter(self.errors))}. Repair them or raise the limit"
             )
 
 
@@ -64,7 +64,14 @@ def prepare(
     logged, listed in OUT/rejected.jsonl and left out; above `limit` of all rows nothing is written and a WildCTCError
     raised. Returns what each file holds, by its name.
 
-        >>> prepare("librispeech", "LibriSpeech", "data", Normalizer(lower=True))  # doctest: +SKIP
+    >>> import soundfile, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     soundfile.write(f"{folder}/a.wav", [0.0] * 16000, 16000)
+    ...     row = {"id": "a", "audio": "a.wav", "text": "Selamat pagi", "split": "dev"}
+    ...     _ = Path(folder, "manifest.jsonl").write_text(json.dumps(row))
+    ...     files = prepare("jsonl", folder, f"{folder}/out", Normalizer(lower=True))
+    >>> [(name, u.id, u.text, u.duration) for name, utterances in files.items() for u in utterances]
+    [('dev', 'a', 'selamat pagi', 1.0)]
     """
     if source not in SOURCES:
         raise WildCTCError(f"unknown source {source!r}; known: {', '.join(SOURCES)}")
