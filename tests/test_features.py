@@ -4,6 +4,7 @@ import importlib.util
 import multiprocessing
 import os
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import soundfile
 import torch
 
 from wildctc.corpora import Utterance, UtteranceError, resample
-from wildctc.errors import WildCTCError
+from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.features import Fbank, FeatureCache, FeatureStats, OnnxFrontEnd, make_front_end, spec_augment
 
 needs_moonshine = pytest.mark.skipif(
@@ -305,3 +306,14 @@ def test_nothing_asked_for_is_nothing_done():
     assert torch.equal(augment(x, time_warp=0, freq_masks=0, time_masks=0), x)
     tiny = spec_augment(torch.ones(1, 1, 3), torch.tensor([1]), torch.Generator().manual_seed(0), freq_masks=0)
     assert torch.equal(tiny, torch.ones(1, 1, 3))
+
+
+def test_a_missing_extra_is_named(tmp_path, monkeypatch):
+    u = utterance(tmp_path)
+    (tmp_path / "model.onnx").touch()
+    for package in ("soundfile", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=r"soundfile is not installed: pip install 'wildctc\[train\]'"):
+        FeatureCache(tmp_path / "cache", Fbank()).get(u)
+    with pytest.raises(MissingExtra, match=r"onnxruntime is not installed: pip install 'wildctc\[moonshine\]'"):
+        OnnxFrontEnd(tmp_path / "model.onnx")

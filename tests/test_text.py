@@ -2,13 +2,14 @@
 
 import json
 import pickle
+import sys
 import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wildctc.errors import WildCTCError
+from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.text import BLANK, CharUnits, Normalizer, SentencePieceUnits, describe, load_units, word_ids
 
 PLAIN = Normalizer()
@@ -190,3 +191,10 @@ def test_characters_and_pieces_give_the_same_words():
     assert word_ids(list("ab c "), space=" ", spaces="separator") == [0, 0, -1, 1, -1]
     with pytest.raises(ValueError, match="separator"):
         word_ids(["a"], space=" ", spaces="both")
+
+
+def test_sentencepiece_missing_is_named_and_characters_do_without(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    assert CharUnits.train(["ab"], PLAIN).encode("ba") == [3, 2]
+    with pytest.raises(MissingExtra, match=r"sentencepiece is not installed: pip install 'wildctc\[train\]'"):
+        SentencePieceUnits.train(["ab"], PLAIN)
