@@ -147,7 +147,7 @@ def test_other_settings_for_the_same_run_are_refused_by_name(tmp_path, capfd):
     assert main(short) == 0
     capfd.readouterr()
     assert main([*short, "--optimizer.lr", "0.1"]) == 2
-    assert "optimizer.lr: 0.005 there, 0.1 here" in capfd.readouterr().err
+    assert "optimizer.lr: 0.01 there, 0.1 here" in capfd.readouterr().err
     assert main([*short, "--data.max_bad", "0.5"]) == 0  # does not touch the weights
     assert "the run is finished" in capfd.readouterr().err
 

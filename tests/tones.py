@@ -10,12 +10,12 @@ LETTERS = "abcdef"
 RATE = 16000
 
 RECIPE = """
-data: {{dir: {folder}, train: train.jsonl, dev: dev.jsonl, batch_seconds: 10, workers: 1, cache: {folder}/features}}
+data: {{dir: {folder}, train: train.jsonl, dev: dev.jsonl, batch_seconds: 4, workers: 1, cache: {folder}/features}}
 features: {{name: fbank, num_bins: 40}}
-encoder: {{kind: e_branchformer, d_model: 32, heads: 2, blocks: 1, ff_dim: 64, kernel: 7, subsampling: 2}}
+encoder: {{kind: conformer, d_model: 32, heads: 2, blocks: 1, ff_dim: 64, kernel: 7, subsampling: 2}}
 spec_augment: {{freq_masks: 1, freq_width: 4, time_masks: 1}}
-optimizer: {{lr: 5.0e-3, warmup_steps: 20, decay: cosine}}
-training: {{epochs: 5, average: 2, checkpoint_steps: 3}}
+optimizer: {{lr: 1.0e-2, warmup_steps: 20, decay: cosine}}
+training: {{epochs: 5, average: 2, checkpoint_steps: 5}}
 """
 
 

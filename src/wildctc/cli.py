@@ -93,10 +93,10 @@ def decode(options: argparse.Namespace) -> None:
 
     if options.beam < 1:
         raise WildCTCError(f"--beam must be at least 1, got {options.beam}")
+    model = Recognizer.load(options.run_folder)
     utterances = load_manifest(options.manifest, options.split)
     name = options.split or Path(options.manifest).name.split(".")[0]
     output = Path(options.output) if options.output else Path(options.run_folder) / "hyp" / f"{name}.jsonl"
-    model = Recognizer.load(options.run_folder)
     decoded = decode_utterances(
         model, utterances, beam=options.beam, cache=options.cache, workers=options.workers, max_bad=options.max_bad
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from wildctc.corpora import Rejects, Utterance, UtteranceError, load_audio
+from wildctc.corpora import Rejects, Utterance, UtteranceError, check_audio, load_audio
 from wildctc.decoding import beam_search, greedy
 from wildctc.features import FeatureCache, FrontEnd
 from wildctc.recognizer import Recognizer
@@ -38,7 +39,9 @@ def decode_utterances(
     found: dict[str, Decoded] = {}
     order = sorted(utterances, key=lambda u: u.duration)
     features = _Features(order, model.front_end, cache)
-    loader = DataLoader(features, batch_size=None, num_workers=workers, generator=torch.Generator())
+    loader = DataLoader(
+        features, batch_size=None, num_workers=workers, collate_fn=_as_it_is, generator=torch.Generator()
+    )
     with tqdm(total=len(order), desc="decoding", unit="utt", leave=False) as bar:
         for batch in _batches(order, loader, model.front_end.frame_rate, rejects):
             for utterance, logits in zip((u for u, _ in batch), model.logits([x for _, x in batch]), strict=True):
@@ -46,6 +49,10 @@ def decode_utterances(
                 bar.update()
     rejects.check(len(order))
     return [found[u.id] for u in utterances if u.id in found]
+
+
+def _as_it_is(item: Any) -> Any:
+    return item  # a loader would make tensors of arrays
 
 
 def _decode(model: Recognizer, utterance: Utterance, logits: torch.Tensor, beam: int) -> Decoded:
@@ -92,6 +99,8 @@ class _Features(Dataset[np.ndarray | UtteranceError]):
     def __getitem__(self, index: int) -> np.ndarray | UtteranceError:
         utterance = self.utterances[index]
         try:
+            if utterance.duration == 0:  # the manifest does not say how much audio there should be; the header may
+                check_audio(utterance)
             if self.cache is not None:
                 return self.cache.get(utterance)
             return self.front_end.extract(load_audio(utterance, self.front_end.sampling_rate))

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from wildctc import infeasible
-from wildctc.corpora import Rejects, Utterance, UtteranceError, load_manifest
+from wildctc.corpora import Rejects, Utterance, UtteranceError, check_audio, load_manifest
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats
 from wildctc.files import write_text
@@ -76,17 +76,16 @@ def usable(
     rejects = Rejects(config.max_bad)
     readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
     frames = scan_once(record, readable, cache, speeds, config.workers, rejects)
-    examples = []
-    for u in readable:
-        if u.id not in frames:
-            continue
-        tokens = units.encode(u.text)
-        if _is_too_long(u, tokens, output_lengths(torch.tensor(frames[u.id])), speeds, rejects):
-            continue
-        words = units.words(tokens)
-        examples += [Example(u, speed, n, tokens, words) for speed, n in zip(speeds, frames[u.id], strict=True)]
+    heard = [u for u in readable if u.id in frames]
+    tokens = {u.id: units.encode(u.text) for u in heard}
+    too_long = _too_long(heard, tokens, frames, speeds, output_lengths, rejects)
     rejects.check(len(utterances))
-    return examples
+    return [
+        Example(u, speed, n, tokens[u.id], units.words(tokens[u.id]))
+        for u in heard
+        if u.id not in too_long
+        for speed, n in zip(speeds, frames[u.id], strict=True)
+    ]
 
 
 def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureStats:
@@ -152,8 +151,11 @@ class _Scan(Dataset[tuple[int, list[int] | WildCTCError]]):
         return len(self.utterances)
 
     def __getitem__(self, index: int) -> tuple[int, list[int] | WildCTCError]:
+        utterance = self.utterances[index]
         try:
-            return index, [len(self.cache.get(self.utterances[index], speed)) for speed in self.speeds]
+            if utterance.duration == 0:  # the manifest does not say how much audio there should be; the header may
+                check_audio(utterance)
+            return index, [len(self.cache.get(utterance, speed)) for speed in self.speeds]
         except WildCTCError as error:
             return index, error
 
@@ -168,18 +170,30 @@ def _text_is_usable(utterance: Utterance, units: Units, rejects: Rejects) -> boo
     return True
 
 
-def _is_too_long(
-    utterance: Utterance, tokens: list[int], frames: torch.Tensor, speeds: Sequence[float], rejects: Rejects
-) -> bool:
-    """By the CTC rule whatever the criterion, so that every criterion trains on the same utterances."""
-    n = len(frames)
-    short = infeasible(torch.tensor([tokens] * n), frames, torch.tensor([len(tokens)] * n))
-    if short:
-        speed = speeds[short[0].index]
+def _too_long(
+    utterances: Sequence[Utterance],
+    tokens: dict[str, list[int]],
+    frames: dict[str, list[int]],
+    speeds: Sequence[float],
+    output_lengths: Callable[[torch.Tensor], torch.Tensor],
+    rejects: Rejects,
+) -> set[str]:
+    """Ids of transcripts too long for their audio at any speed.
+
+    By the CTC rule whatever the criterion, so that every criterion trains on the same utterances.
+    """
+    found: set[str] = set()
+    for position, speed in enumerate(speeds):
+        targets = torch.tensor([t for u in utterances for t in tokens[u.id]], dtype=torch.int64)
+        lengths = output_lengths(torch.tensor([frames[u.id][position] for u in utterances], dtype=torch.int64))
         at = f" at speed {speed}" if speed != 1 else ""
-        reason = f"transcript too long for its audio: needs {short[0].needed} frames{at}, has {short[0].frames}"
-        rejects.add(UtteranceError(utterance, reason))
-    return bool(short)
+        for short in infeasible(targets, lengths, [len(tokens[u.id]) for u in utterances]):
+            utterance = utterances[short.index]
+            if utterance.id not in found:
+                found.add(utterance.id)
+                reason = f"transcript too long for its audio: needs {short.needed} frames{at}, has {short.frames}"
+                rejects.add(UtteranceError(utterance, reason))
+    return found
 
 
 def _fingerprint(utterances: Sequence[Utterance], cache: FeatureCache, speeds: Sequence[float]) -> str:

@@ -81,8 +81,8 @@ class Trainer:
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0  # of this epoch so far
         self.history: list[Metrics] = []
         self.spent = {"loss": 0.0, "data": 0.0, "all": 0.0}  # seconds of training steps in this session
-        self._restore()
         self.watch = DivergenceWatch(self.criterion)
+        self._restore()
 
     # ------------------------------------------------------------------------------------------------------- set-up
 
@@ -129,7 +129,7 @@ class Trainer:
             return
         self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
-        self.history = state["history"]
+        self.history, self.watch.collapsed_epochs = state["history"], state["collapsed_epochs"]
         self.criterion.load_state_dict(state["criterion"])
         log.info("continuing from %s: epoch %d, step %d", self.checkpoints.last, self.epoch, self.step)
 
@@ -137,7 +137,8 @@ class Trainer:
         state = {
             "epoch": self.epoch, "group": self.group, "step": self.step, "loss_sum": self.loss_sum,
             "utterances": self.utterances, "seconds": self.seconds, "history": self.history,
-            "criterion": self.criterion.state_dict(), "units": self.model.units.fingerprint(),
+            "criterion": self.criterion.state_dict(), "collapsed_epochs": self.watch.collapsed_epochs,
+            "units": self.model.units.fingerprint(),
         }  # fmt: skip
         self.checkpoints.save(self.model, self.optimizer, state)
 
@@ -155,7 +156,7 @@ class Trainer:
                 self._train_epoch(bar)
                 self._end_epoch()
                 reports.add(self.history)
-        reports.close()
+        reports.close(self.history)
         self._say_shares()
         return self._export()
 
@@ -245,6 +246,7 @@ class Trainer:
     def _end_epoch(self) -> None:
         """Validate, relax the criterion's weights, and commit the epoch: the checkpoint holds its metrics."""
         begun = time.perf_counter()
+        self.watch.end_epoch(self.step)
         wildcards = self.criterion.wildcards
         found = self._evaluate_dev()
         sample = self.train[:: -(-len(self.train) // TRAIN_SAMPLE)]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +27,30 @@ class Reports:
     """Writes a run's metrics, curves and TensorBoard events after each epoch."""
 
     def __init__(self, run: Path, history: list[Metrics]) -> None:
-        self.run = run
+        self.run, self.drawn = run, -math.inf
         self.events = _event_writer(run / "tensorboard")
         for metrics in history:
             self._add_events(metrics)
         self.write(history)
 
     def write(self, history: list[Metrics]) -> None:
-        """Write metrics.jsonl and curves.svg anew."""
+        """Write metrics.jsonl and curves.svg anew; the picture, which takes a second, at most twice a minute."""
         write_text(self.run / "metrics.jsonl", "".join(json.dumps(m) + "\n" for m in history))
-        if history:
-            write_atomically(self.run / "curves.svg", draw_curves(history))
+        if history and time.monotonic() - self.drawn > 30:
+            self.draw(history)
+
+    def draw(self, history: list[Metrics]) -> None:
+        write_atomically(self.run / "curves.svg", draw_curves(history))
+        self.drawn = time.monotonic()
 
     def add(self, history: list[Metrics]) -> None:
         """Take in the last epoch of `history`."""
         self._add_events(history[-1])
         self.write(history)
 
-    def close(self) -> None:
+    def close(self, history: list[Metrics]) -> None:
+        """The end of the run."""
+        self.draw(history)
         self.events.close()
 
     def _add_events(self, metrics: Metrics) -> None:
@@ -67,7 +75,8 @@ def draw_curves(history: list[Metrics]) -> bytes:
         "entropy, bypass posterior": ("entropy", "bypass_posterior_train", "bypass_posterior_dev"),
     }
     with rc_context({"svg.hashsalt": "wildctc"}):  # the same curves give the same file
-        figure = Figure(figsize=(10, 7), layout="constrained")
+        figure = Figure(figsize=(10, 7))
+        figure.subplots_adjust(0.07, 0.07, 0.97, 0.95, hspace=0.3)
         for axes, (title, names) in zip(figure.subplots(2, 2).flat, panels.items(), strict=True):
             axes.set_title(title)
             axes.set_xlabel("epoch")

@@ -1,0 +1,143 @@
+"""The commands from a folder of speech to a table, and what a wrong command says."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from tones import make_corpus, read_rows, write_rows
+
+from wildctc.cli import main
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A corpus in the `jsonl` layout: one manifest with splits."""
+    folder = tmp_path_factory.mktemp("cli")
+    recipe = make_corpus(folder / "speech")
+    splits = {s: read_rows(folder / "speech" / f"{s}.jsonl") for s in ("train", "dev", "test")}
+    for split in splits:
+        (folder / "speech" / f"{split}.jsonl").unlink()
+    rows = [row | {"split": split} for split, rows in splits.items() for row in rows]
+    write_rows(folder / "speech/manifest.jsonl", rows)
+    recipe.write_text(recipe.read_text().replace("jsonl,", "jsonl.gz,"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(corpus):
+    """Prepared data, two runs and their hypotheses of the test set."""
+    torch.set_num_threads(1)
+    assert main(["prepare", "jsonl", str(corpus / "speech"), str(corpus / "data")]) == 0
+    for criterion in ("ctc", "otc-tw"):
+        words = ["train", str(corpus / "speech/recipe.yaml"), "--out", str(corpus / criterion), "--data.workers", "0"]
+        assert main([*words, "--data.dir", str(corpus / "data"), "--criterion", criterion]) == 0
+        test = str(corpus / "data/test.jsonl.gz")
+        assert main(["decode", str(corpus / criterion), test, "--workers", "0", "--beam", "4"]) == 0
+    return corpus
+
+
+def test_prepare_train_decode_score_compare_work_one_after_the_other(runs, capsys):
+    hyps = read_rows(runs / "ctc/hyp/test.jsonl")
+    assert [h["id"] for h in hyps] == [f"test{i}" for i in range(10)]
+    assert list(hyps[0]) == ["id", "text", "reference", "score"]
+    assert main(["score", str(runs / "ctc/hyp/test.jsonl"), "--json", str(runs / "score.json")]) == 0
+    assert "10 utterances" in capsys.readouterr().out
+    assert json.loads((runs / "score.json").read_text())["wer"] < 0.5
+    assert main(["compare", str(runs / "ctc"), str(runs / "otc-tw")]) == 0
+    out = capsys.readouterr().out
+    assert "test: 10 utterances" in out
+    assert "otc-tw" in out
+
+
+def test_greedy_and_beam_agree_on_a_confident_model(runs, tmp_path, capsys):
+    for beam in ("1", "10"):
+        words = ["decode", str(runs / "ctc/model"), str(runs / "speech/manifest.jsonl"), "--split", "test"]
+        assert main([*words, "--beam", beam, "-o", str(tmp_path / f"{beam}.jsonl"), "--workers", "0"]) == 0
+    greedy, beam = (read_rows(tmp_path / f"{n}.jsonl") for n in ("1", "10"))
+    same = sum(a["text"] == b["text"] for a, b in zip(greedy, beam, strict=True))
+    assert same >= 8
+    assert all(a["score"] <= b["score"] + 1e-3 for a, b in zip(greedy, beam, strict=True) if a["text"] == b["text"])
+
+
+def test_decode_goes_on_without_bad_audio_and_says_which(runs, tmp_path, capsys):
+    rows = read_rows(runs / "speech/manifest.jsonl")
+    rows = [r | {"audio": str(runs / "speech" / r["audio"])} for r in rows if r["split"] == "test"]
+    (tmp_path / "short.wav").write_bytes((runs / "speech/test0.wav").read_bytes()[:100])
+    bad = [{"id": "gone", "audio": "gone.wav", "text": "ab"}, {"id": "short", "audio": "short.wav", "text": "ab"}]
+    write_rows(tmp_path / "test.jsonl", rows + bad)
+    words = [
+        "decode",
+        str(runs / "ctc"),
+        str(tmp_path / "test.jsonl"),
+        "-o",
+        str(tmp_path / "hyp.jsonl"),
+        "--workers",
+        "0",
+    ]
+    assert main(words) == 2
+    assert "2 of 12 utterances cannot be used" in capsys.readouterr().err
+    assert main([*words, "--max-bad", "0.2"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.count("gone (") == captured.err.count("short (") == 1
+    assert len(read_rows(tmp_path / "hyp.jsonl")) == 10
+
+
+def test_finished_run_is_not_trained_again(runs, capsys):
+    before = (runs / "ctc/model/model.safetensors").stat().st_mtime_ns
+    words = ["train", str(runs / "speech/recipe.yaml"), "--out", str(runs / "ctc"), "--data.workers", "0"]
+    assert main([*words, "--data.dir", str(runs / "data"), "--criterion", "ctc"]) == 0
+    assert "the run is finished" in capsys.readouterr().err
+    assert (runs / "ctc/model/model.safetensors").stat().st_mtime_ns == before
+
+
+MISTAKES = {
+    "no command": ([], "required: COMMAND"),
+    "unknown command": (["trian"], "invalid choice: 'trian'"),
+    "no recipe": (["train", "--out", "x"], "no recipe given"),
+    "unknown recipe": (["train", "ibn", "--out", "x"], "one of fleurs, iban"),
+    "no run folder": (["train", "iban"], "--out RUN is needed"),
+    "wrong key": (["train", "iban", "--out", "x", "--encodr.blocks", "2"], "did you mean 'encoder.blocks'?"),
+    "wrong type": (["train", "iban", "--out", "x", "--encoder.blocks", "two"], "must be a whole number"),
+    "no value": (["train", "iban", "--out", "x", "--encoder.blocks"], "--encoder.blocks needs a value"),
+    "stray word": (["train", "iban", "stray", "--out", "x"], "did not expect 'stray'"),
+    "missing manifest": (
+        ["train", "iban", "--out", "x", "--data.dir", "nowhere"],
+        "no manifest nowhere/train.jsonl.gz",
+    ),
+    "unknown criterion": (["train", "iban", "--out", "x", "--criterion", "otc"], "no criterion is called 'otc'"),
+    "unknown source": (["prepare", "tape", "in", "out"], "tape"),
+    "missing corpus": (["prepare", "jsonl", "nowhere", "out"], "nowhere"),
+    "decode without a model": (["decode", "nowhere", "m.jsonl"], "nowhere: no model here"),
+    "wrong beam": (["decode", "x", "m.jsonl", "--beam", "0"], "--beam must be at least 1"),
+    "missing hypotheses": (["score", "nowhere.jsonl"], "nowhere.jsonl"),
+    "compare nothing": (["compare", "nowhere"], "nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistake_is_one_line_and_exit_code_2(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words, message = MISTAKES[name]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+    assert error.startswith("wildctc: ")
+
+
+def test_help_lists_every_setting(capsys):
+    assert main(["train", "--help"]) == 0
+    out = capsys.readouterr().out
+    for key in ("--criterion", "--schedule.h_low", "--schedule.epoch_scale", "--data.max_bad", "--training.select_by"):
+        assert key in out
+
+
+def test_python_dash_m_works_and_has_no_traceback(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "wildctc", "train", "nope"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("wildctc: no recipe 'nope'")
