@@ -1,6 +1,8 @@
 #include "engine.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <new>
 #include <string>
 
@@ -68,6 +70,8 @@ thread_local Scratch scratch;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// What the forward pass keeps, an utterance after another: a Summary, two numbers a frame, and every kSegment-th row of
+// alphas. lattice/native.py computes the sum's upper bound from shapes alone.
 int64_t head_bytes(int64_t frames, int64_t real_size) { return 64 + 2 * aligned(frames * real_size); }
 
 // mantissa and exponent of three states at `positions` padded positions
@@ -120,6 +124,23 @@ Frames frames_of(const Batch& b, int64_t n, void* data, int64_t stride_t, int64_
 
 Frames logits_of(const Batch& b, int64_t n) { return frames_of(b, n, b.logits, b.stride_t, b.stride_n, b.stride_c); }
 
+// As torch has it: `mean` divides each loss by its target's length, and then averages.
+double share_of(Reduction reduction, const Batch& b, int64_t n) {
+    if (reduction != Reduction::mean) return 1;
+    return 1 / (static_cast<double>(b.size) * static_cast<double>(std::max<int64_t>(1, b.target_lengths[n])));
+}
+
+template <class R>
+void reduce(const Batch& b, const ForwardResult& result) {
+    R* losses = static_cast<R*>(result.losses);
+    double total = b.size == 0 && result.reduction == Reduction::mean ? std::numeric_limits<double>::quiet_NaN() : 0;
+    for (int64_t n = 0; n < b.size; ++n) {
+        if (result.zero_infinity && losses[n] == std::numeric_limits<R>::infinity()) losses[n] = 0;
+        total += static_cast<double>(losses[n]) * share_of(result.reduction, b, n);
+    }
+    if (result.reduction != Reduction::none) *static_cast<R*>(result.reduced) = static_cast<R>(total);
+}
+
 template <class R>
 void forward_as(const Batch& b, const ForwardResult& result, int threads) {
     const Plan plan = plan_of(b, threads);
@@ -132,8 +153,9 @@ void forward_as(const Batch& b, const ForwardResult& result, int threads) {
             saved = saved_block<R>(result.saved + plan.saved_offset[static_cast<size_t>(n)], b.frames, g.positions);
         char* memory = scratch.reserve(kernel<R>().workspace(g, b.outputs, kSegment));
         kernel<R>().forward(logits_of(b, n), g, kSegment, saved, memory);
-        result.log_likelihood[n] = saved.summary->log_likelihood;
+        static_cast<R*>(result.losses)[n] = static_cast<R>(-saved.summary->log_likelihood);
     });
+    reduce<R>(b, result);
 }
 
 template <class R>
@@ -144,21 +166,18 @@ void backward_as(const Batch& b, const char* saved, const BackwardResult& r, int
         const Graph<R>& g = graph.view();
         const Saved<R> block =
             saved_block<R>(const_cast<char*>(saved) + plan.saved_offset[static_cast<size_t>(n)], b.frames, g.positions);
+        const double scale = share_of(r.reduction, b, n) * static_cast<double>(static_cast<const R*>(r.scale)[n * r.scale_stride]);
         const ArcCounts counts{r.bypass != nullptr ? r.bypass + n * r.bypass_width : nullptr,
                                r.self_loop != nullptr ? r.self_loop + n * r.self_loop_width : nullptr,
                                r.word != nullptr ? r.word + n * r.word_width : nullptr};
         char* memory = scratch.reserve(kernel<R>().workspace(g, b.outputs, kSegment));
         kernel<R>().backward(logits_of(b, n), g, kSegment, block,
-                             frames_of(b, n, r.gradient, r.stride_t, r.stride_n, r.stride_c), r.scale[n], counts, memory);
+                             frames_of(b, n, r.gradient, r.stride_t, r.stride_n, r.stride_c),
+                             scale, counts, memory);
     });
 }
 
 }  // namespace
-
-int64_t saved_bytes(int64_t frames, int64_t size, int64_t target_elements, bool real) {
-    const int64_t real_size = real ? 8 : 4;
-    return size * head_bytes(frames, real_size) + rows_bytes(frames, target_elements + size * kLanes, real_size);
-}
 
 void forward(const Batch& b, const ForwardResult& result, int threads) {
     if (b.dtype == DType::float64) {

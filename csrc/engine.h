@@ -7,12 +7,14 @@ namespace wildctc {
 
 constexpr int64_t kSegment = 16;  // frames between two kept rows of alphas
 
-// Bytes that forward() may use of `saved` for a batch of this shape, whatever the lengths.
-int64_t saved_bytes(int64_t frames, int64_t size, int64_t target_elements, bool real);
+enum class Reduction : int { none = 0, mean = 1, sum = 2 };
 
 struct ForwardResult {
-    double* log_likelihood;  // (N)
-    char* saved;             // null: no backward pass will follow
+    void* losses;        // (N): negative log-likelihoods, double for double logits, else float
+    void* reduced;       // (1): their mean or sum, of the same type; not written without a reduction
+    Reduction reduction;
+    bool zero_infinity;
+    char* saved;         // null: no backward pass will follow
 };
 
 void forward(const Batch& batch, const ForwardResult& result, int threads);
@@ -20,8 +22,10 @@ void forward(const Batch& batch, const ForwardResult& result, int threads);
 struct BackwardResult {
     void* gradient;                        // (T, N, C) in the logits' dtype; null: not wanted
     int64_t stride_t, stride_n, stride_c;
-    const double* scale;                   // (N): d(objective) / d(loss of utterance n)
-    double *bypass, *self_loop, *word;     // (N, width) expected counts, added to; null: not wanted
+    const void* scale;                     // gradient of what was returned: (1) or, without a reduction, (N)
+    int64_t scale_stride;
+    Reduction reduction;
+    double *bypass, *self_loop, *word;     // (N, width) expected counts times scale, added to; null: not wanted
     int64_t bypass_width, self_loop_width, word_width;
 };
 

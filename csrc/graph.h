@@ -1,8 +1,6 @@
 // The transcript graph of one utterance of a batch, in the form that the kernels read.
 #pragma once
 
-#include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "batch.h"
@@ -37,68 +35,58 @@ class GraphOf {
     GraphOf(const Batch& b, int64_t n, int64_t offset) {
         const int64_t U = b.target_lengths[n], K = padded(U + 1);
         const int64_t* labels = b.targets.row(n, offset);
-        const int64_t* words = b.words.data != nullptr ? b.words.row(n, offset) : nullptr;
-        label_.assign(K, 0);
-        for (int64_t k = 1; k <= U; ++k) label_[k] = static_cast<int32_t>(labels[k - 1]);
+        label_.assign(static_cast<size_t>(K), 0);
+        for (int64_t k = 1; k <= U; ++k) label_[static_cast<size_t>(k)] = static_cast<int32_t>(labels[k - 1]);
         for (int64_t k = 2; k <= U; ++k)
-            if (label_[k] == label_[k - 1]) repeats_.push_back(k);
-        group_by_label(U);
+            if (labels[k - 1] == labels[k - 2]) repeats_.push_back(k);
+        farthest_back_.resize(static_cast<size_t>(K));
+        for (int64_t k = 0; k < K; ++k) farthest_back_[static_cast<size_t>(k)] = larger<int64_t>(k - 1, 0);
         const bool wild = b.wildcards();
-        if (wild) add_wildcards(b, n, words, U, K);
-        view_ = {U, K, wild, label_.data(), self_m_.data(), self_e_.data(), bypass_m_.data(), bypass_e_.data(),
-                 words_.data(), static_cast<int64_t>(words_.size()), repeats_.data(),
-                 static_cast<int64_t>(repeats_.size()), grouped_.data(), group_label_.data(), group_end_.data(),
-                 static_cast<int64_t>(group_label_.size())};
+        if (wild) add_wildcards(b, n, b.words.data != nullptr ? b.words.row(n, offset) : nullptr, U, K);
+        view_ = {U, K, wild, label_.data(), repeats_.data(), static_cast<int64_t>(repeats_.size()),
+                 self_loop_.view(), bypass_.view(), word_in_.view(), word_out_.view(),
+                 words_.data(), static_cast<int64_t>(words_.size()), farthest_back_.data()};
     }
 
     const Graph<R>& view() const { return view_; }
 
   private:
-    static Scaled<R> weight(double log_weight) {
-        const Scaled<double> w = normalised(scaled_exp(log_weight));
-        const int64_t e = larger<int64_t>(w.e, Format<R>::zero);
-        return {static_cast<R>(w.m), static_cast<Int<R>>(e)};
-    }
+    struct Weights {
+        std::vector<R> m;
+        std::vector<Int<R>> e;
+
+        void clear(int64_t count) {
+            m.assign(static_cast<size_t>(count), R(1));
+            e.assign(static_cast<size_t>(count), Format<R>::zero);
+        }
+        void set(int64_t k, double log_weight) {
+            const Scaled<double> w = normalised(scaled_exp(log_weight));
+            m[static_cast<size_t>(k)] = static_cast<R>(w.m);
+            e[static_cast<size_t>(k)] = static_cast<Int<R>>(larger<int64_t>(w.e, Format<R>::zero));
+        }
+        Weighting<R> view() const { return {m.data(), e.data()}; }
+    };
 
     void add_wildcards(const Batch& b, int64_t n, const int64_t* words, int64_t U, int64_t K) {
-        self_m_.assign(K + 1, R(1));  // one more: the backward pass reads the arc that leaves the last position
-        bypass_m_.assign(K + 1, R(1));
-        self_e_.assign(K + 1, Format<R>::zero);
-        bypass_e_.assign(K + 1, Format<R>::zero);
+        // a vector more than positions: the backward pass also reads the arcs that would leave the last of them
+        for (Weights* w : {&self_loop_, &bypass_, &word_in_, &word_out_}) w->clear(K + kLanes);
         for (int64_t k = 0; k <= U; ++k) {
-            if (b.self_loop.present() && has_loop(b, words, k, U)) set(self_m_, self_e_, k, b.self_loop.of(n, k));
-            if (b.bypass.present() && k > 0) set(bypass_m_, bypass_e_, k, b.bypass.of(n, k - 1));
+            if (b.self_loop.present() && has_loop(b, words, k, U)) self_loop_.set(k, b.self_loop.of(n, k));
+            if (b.bypass.present() && k > 0) bypass_.set(k, b.bypass.of(n, k - 1));
         }
         if (!b.word_bypass.present()) return;
-        for (const WordSpan& span : word_spans(words, U))
-            words_.push_back({span.start, span.end, span.word, weight(b.word_bypass.of(n, span.word))});
-    }
-
-    static void set(std::vector<R>& m, std::vector<Int<R>>& e, int64_t k, double log_weight) {
-        const Scaled<R> w = weight(log_weight);
-        m[k] = w.m;
-        e[k] = w.e;
-    }
-
-    void group_by_label(int64_t U) {
-        grouped_.resize(U);
-        std::iota(grouped_.begin(), grouped_.end(), 1);
-        std::stable_sort(grouped_.begin(), grouped_.end(), [&](int32_t i, int32_t j) { return label_[i] < label_[j]; });
-        for (int64_t i = 0; i < U; ++i) {
-            if (i > 0 && label_[grouped_[i]] == group_label_.back()) {
-                group_end_.back() = i + 1;
-            } else {
-                group_label_.push_back(label_[grouped_[i]]);
-                group_end_.push_back(i + 1);
-            }
+        for (const WordSpan& span : word_spans(words, U)) {
+            words_.push_back({span.start, span.end, span.word});
+            word_in_.set(span.end, b.word_bypass.of(n, span.word));
+            word_out_.set(span.start, b.word_bypass.of(n, span.word));
+            for (int64_t k = span.start + 1; k <= span.end; ++k) farthest_back_[static_cast<size_t>(k)] = span.start;
         }
     }
 
-    std::vector<int32_t> label_, grouped_, group_label_;
-    std::vector<int64_t> repeats_, group_end_;
-    std::vector<R> self_m_, bypass_m_;
-    std::vector<Int<R>> self_e_, bypass_e_;
-    std::vector<WordArc<R>> words_;
+    std::vector<int32_t> label_;
+    std::vector<int64_t> repeats_, farthest_back_;
+    Weights self_loop_, bypass_, word_in_, word_out_;
+    std::vector<WordArc> words_;
     Graph<R> view_;
 };
 

@@ -6,8 +6,9 @@
 //   N_k' = P(y_k)   · (N_k + B_{k-1} + S_{k-1} + [y_k ≠ y_{k-1}] N_{k-1})
 //   S_k' = P(★)     · (S_k + self_k (B_k + N_k) + bypass_k (B_{k-1} + N_{k-1}) + word (B_s + N_s))
 //
-// The loops over positions are vectorised by the compiler; repeated labels and word arcs are few, and are put right
-// one by one after them. This file is compiled once per instruction set, in the namespace WILDCTC_ISA.
+// The loops over positions take a vector of them at a time; repeated labels and word arcs are few, and are put right
+// one by one after them. This file is compiled once per instruction set, in the namespace WILDCTC_ISA, with
+// WILDCTC_VECTOR_BYTES the size of its vectors (undefined: no vector extensions, one number at a time).
 #include <cmath>
 #include <limits>
 
@@ -15,14 +16,90 @@
 
 #define WILDCTC_STRING(x) #x
 #define WILDCTC_NAME(x) WILDCTC_STRING(x)
-#define SIMD _Pragma("omp simd")
-#define SIMD_REDUCTION(...) _Pragma(WILDCTC_STRING(omp simd __VA_ARGS__))
 
 namespace wildctc {
+
+#if defined(WILDCTC_VECTOR_BYTES)
+using FloatVector __attribute__((vector_size(WILDCTC_VECTOR_BYTES))) = float;
+using DoubleVector __attribute__((vector_size(WILDCTC_VECTOR_BYTES))) = double;
+
+template <>
+struct Types<FloatVector> {
+    using Real = float;
+    using Int __attribute__((vector_size(WILDCTC_VECTOR_BYTES))) = int32_t;
+    using Unsigned __attribute__((vector_size(WILDCTC_VECTOR_BYTES))) = uint32_t;
+};
+
+template <>
+struct Types<DoubleVector> {
+    using Real = double;
+    using Int __attribute__((vector_size(WILDCTC_VECTOR_BYTES))) = int64_t;
+    using Unsigned __attribute__((vector_size(WILDCTC_VECTOR_BYTES))) = uint64_t;
+};
+
+template <class R>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+    using type = FloatVector;
+};
+template <>
+struct VectorOf<double> {
+    using type = DoubleVector;
+};
+#else
+template <class R>
+struct VectorOf {
+    using type = R;
+};
+#endif
+
 namespace WILDCTC_ISA {
 namespace {
 
-// Numbers over positions, as two arrays.
+template <class R>
+using Vector = typename VectorOf<R>::type;
+template <class R>
+constexpr int64_t kWidth = sizeof(Vector<R>) / sizeof(R);
+
+template <class V, class T>
+WILDCTC_INLINE V load(const T* from) {
+    V x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
+template <class V, class T>
+WILDCTC_INLINE void store(T* to, V x) {
+    std::memcpy(to, &x, sizeof x);
+}
+
+// lane by lane, which is faster than the hardware's gather (1.4× over the whole loss) and than a detour through memory
+template <class R>
+WILDCTC_INLINE Vector<R> gather(const R* from, const int32_t* index) {
+    Vector<R> x;
+    if constexpr (kWidth<R> == 1) {
+        x = from[*index];
+    } else {
+        for (int64_t i = 0; i < kWidth<R>; ++i) x[i] = from[index[i]];
+    }
+    return x;
+}
+
+template <class R>
+WILDCTC_INLINE Scaled<Vector<R>> every_lane(Scaled<R> x) {
+    return {splat<Vector<R>>(x.m), splat<Int<Vector<R>>>(x.e)};
+}
+
+template <class R>
+WILDCTC_INLINE R sum_of_lanes(Vector<R> x) {
+    R lanes[kWidth<R>], sum = 0;
+    store(lanes, x);
+    for (const R lane : lanes) sum += lane;
+    return sum;
+}
+
+// Numbers over positions, as two arrays: one of them at [k], or a vector of them from k on.
 template <class R>
 struct Numbers {
     R* m;
@@ -33,10 +110,20 @@ struct Numbers {
         m[k] = x.m;
         e[k] = x.e;
     }
-    void clear(int64_t from, int64_t to) const {
-        for (int64_t k = from; k < to; ++k) set(k, {R(1), Format<R>::zero});
+    Scaled<Vector<R>> from(int64_t k) const { return {load<Vector<R>>(m + k), load<Int<Vector<R>>>(e + k)}; }
+    void set_from(int64_t k, Scaled<Vector<R>> x) const {
+        store(m + k, x.m);
+        store(e + k, x.e);
+    }
+    void clear(int64_t first, int64_t last) const {
+        for (int64_t k = first; k < last; ++k) set(k, {R(1), Format<R>::zero});
     }
     Numbers at(int64_t offset) const { return {m + offset, e + offset}; }
+};
+
+// Positions [begin, end), both multiples of the vector width.
+struct Band {
+    int64_t begin, end;
 };
 
 #include "softmax.h"
@@ -74,6 +161,7 @@ template <class R>
 struct Workspace {
     R *row, *gradient, *token_count;
     Numbers<R> either, all;   // forward: B + N, B + N + S. backward: P · beta of N, of S
+    Numbers<R> word_source, word_target;  // B + N where a word starts, at its end; P · beta of S at its end, where it starts
     Numbers<R> emission;      // (segment, positions)
     FrameScores<R>* scores;   // (segment)
     Numbers<R> alpha, beta;   // (segment + 1, states, positions), (2, states, positions)
@@ -86,6 +174,8 @@ struct Workspace {
         token_count = arena.take<R>(K);
         either = arena.numbers<R>(K);
         all = arena.numbers<R>(K);
+        word_source = arena.numbers<R>(K);
+        word_target = arena.numbers<R>(K);
         emission = arena.numbers<R>(segment * K);
         scores = arena.take<FrameScores<R>>(segment);
         alpha = arena.numbers<R>((segment + 1) * states * K);
@@ -123,133 +213,213 @@ template <class R>
 void prepare(const Workspace<R>& w, const Graph<R>& g, int64_t segment) {
     w.either.clear(-kLanes, g.positions + kLanes);
     w.all.clear(-kLanes, g.positions + kLanes);
+    w.word_source.clear(0, g.positions);
+    w.word_target.clear(0, g.positions);
     w.emission.clear(0, segment * g.positions);
 }
 
 // ------------------------------------------------------------------------------------------------------ one frame
 
-template <class R, bool Wild>
-void advance(const Graph<R>& g, const States<R>& from, const States<R>& to, const Numbers<R>& p,
-             const FrameScores<R>& f, const Workspace<R>& w) {
-    const int64_t K = g.positions;
-    const Numbers<R> either = w.either, all = w.all;
-    SIMD
-    for (int64_t k = 0; k < K; ++k) {
-        const Scaled<R> c = from.blank[k] + from.token[k];
-        if (Wild) either.set(k, c);
-        all.set(k, Wild ? c + from.star[k] : c);
+enum class Arcs { none, tokens, words };  // plain CTC; wildcards without word arcs; wildcards with them
+
+// Mantissas are brought back to [1, 2) every kSettle-th frame only. Between, a frame multiplies a mantissa by something
+// in [2^-0.6, 2^5] and adds at least twice Format::zero to an exponent, which both formats have room for.
+constexpr int64_t kSettle = 4;
+
+template <bool Settle, class V>
+WILDCTC_INLINE Scaled<V> settled(Scaled<V> x) {
+    if constexpr (Settle) return normalised(x);
+    return x;
+}
+
+template <class R>
+WILDCTC_INLINE Scaled<Vector<R>> weights_from(Weighting<R> w, int64_t k) {
+    return {load<Vector<R>>(w.m + k), load<Int<Vector<R>>>(w.e + k)};
+}
+
+template <class R>
+WILDCTC_INLINE Scaled<R> weight_at(Weighting<R> w, int64_t k) {
+    return {w.m[k], w.e[k]};
+}
+
+// Alphas from before a frame to after it, at positions [0, K).
+template <class R, Arcs A, bool Settle>
+void advance(const Graph<R>& g, const States<R> from, const States<R> to, const Numbers<R> p, const FrameScores<R>& f,
+             int64_t K, const Workspace<R>& w) {
+    using V = Vector<R>;
+    const Numbers<R> either = w.either, all = w.all, word = w.word_source;
+    const Weighting<R> self_loop = g.self_loop, bypass = g.bypass, word_in = g.word_in;
+    const Scaled<V> blank = every_lane(f.blank), star = every_lane(f.star);
+    for (int64_t k = 0; k < K; k += kWidth<R>) {
+        const Scaled<V> c = sum(from.blank.from(k), from.token.from(k));
+        if constexpr (A == Arcs::none) {
+            all.set_from(k, c);
+        } else {
+            either.set_from(k, c);
+            all.set_from(k, sum(c, from.star.from(k)));
+        }
     }
-    SIMD
-    for (int64_t k = 0; k < K; ++k) {
-        to.blank.set(k, normalised(all[k] * f.blank));
-        to.token.set(k, normalised((from.token[k] + all[k - 1]) * p[k]));
-    }
-    if (Wild) {
-        SIMD
-        for (int64_t k = 0; k < K; ++k) {
-            const Scaled<R> loop = either[k] * Scaled<R>{g.self_m[k], g.self_e[k]};
-            const Scaled<R> bypass = either[k - 1] * Scaled<R>{g.bypass_m[k], g.bypass_e[k]};
-            to.star.set(k, normalised((from.star[k] + (loop + bypass)) * f.star));
+    if constexpr (A == Arcs::words)
+        for (int64_t i = 0; i < g.num_words && g.words[i].start < K; ++i)
+            word.set(g.words[i].end, either[g.words[i].start]);
+    for (int64_t k = 0; k < K; k += kWidth<R>) {
+        to.blank.set_from(k, settled<Settle>(all.from(k) * blank));
+        to.token.set_from(k, settled<Settle>(sum(from.token.from(k), all.from(k - 1)) * p.from(k)));
+        if constexpr (A != Arcs::none) {
+            const Scaled<V> loops = either.from(k) * weights_from(self_loop, k);
+            const Scaled<V> bypasses = either.from(k - 1) * weights_from(bypass, k);
+            Scaled<V> x;
+            if constexpr (A == Arcs::words) {
+                x = sum(from.star.from(k), loops, bypasses, word.from(k) * weights_from(word_in, k));
+            } else {
+                x = sum(from.star.from(k), loops, bypasses);
+            }
+            to.star.set_from(k, settled<Settle>(x * star));
         }
     }
     for (int64_t i = 0; i < g.num_repeats; ++i) {
         const int64_t k = g.repeats[i];
-        Scaled<R> x = from.token[k] + from.blank[k - 1];
-        if (Wild) x = x + from.star[k - 1];
-        to.token.set(k, normalised(x * p[k]));
-    }
-    for (int64_t i = 0; Wild && i < g.num_words; ++i) {
-        const WordArc<R>& arc = g.words[i];
-        to.star.set(arc.end, normalised(to.star[arc.end] + either[arc.start] * arc.weight * f.star));
+        if (k >= K) break;
+        Scaled<R> x = sum(from.token[k], from.blank[k - 1]);
+        if constexpr (A != Arcs::none) x = sum(x, from.star[k - 1]);
+        to.token.set(k, settled<Settle>(x * p[k]));
     }
 }
 
-// Betas from after a frame to before it. Leaves P · beta of N in w.either and of S in w.all.
-template <class R, bool Wild>
-void retreat(const Graph<R>& g, const States<R>& from, const States<R>& to, const Numbers<R>& p,
-             const FrameScores<R>& f, const Workspace<R>& w) {
-    const int64_t K = g.positions;
-    const Numbers<R> token = w.either, star = w.all;
-    const auto arcs = [&](int64_t k) {
-        return star[k] * Scaled<R>{g.self_m[k], g.self_e[k]} +
-               star[k + 1] * Scaled<R>{g.bypass_m[k + 1], g.bypass_e[k + 1]};
-    };
-    SIMD
-    for (int64_t k = 0; k < K; ++k) {
-        token.set(k, from.token[k] * p[k]);
-        if (Wild) {
-            const Scaled<R> s = from.star[k] * f.star;
-            star.set(k, {s.m, larger<Int<R>>(s.e, Format<R>::zero)});
+// Betas from after a frame, where they are 0 outside the band, to before it. Leaves P · beta of N in w.either and of S
+// in w.all, and returns the band outside which the new betas are 0.
+template <class R, Arcs A, bool Settle>
+Band retreat(const Graph<R>& g, const States<R> from, const States<R> to, const Numbers<R> p, const FrameScores<R>& f,
+             const Band band, const Workspace<R>& w) {
+    using V = Vector<R>;
+    const Band reach{g.farthest_back[band.begin] / kWidth<R> * kWidth<R>, band.end};
+    const Numbers<R> token = w.either, star = w.all, word = w.word_target;
+    const Weighting<R> self_loop = g.self_loop, bypass = g.bypass, word_out = g.word_out;
+    const Scaled<V> p_blank = every_lane(f.blank), p_star = every_lane(f.star);
+    from.blank.clear(reach.begin, band.begin);
+    token.clear(reach.begin, band.begin);
+    star.clear(reach.begin, band.begin);
+    token.clear(band.end, band.end + kWidth<R>);
+    star.clear(band.end, band.end + kWidth<R>);
+    for (int64_t k = band.begin; k < band.end; k += kWidth<R>) {
+        token.set_from(k, from.token.from(k) * p.from(k));
+        if constexpr (A != Arcs::none) star.set_from(k, from.star.from(k) * p_star);
+    }
+    if constexpr (A == Arcs::words) {
+        word.clear(reach.begin, reach.end);
+        for (int64_t i = 0; i < g.num_words; ++i) {
+            const WordArc& arc = g.words[i];
+            if (arc.end >= band.begin && arc.end < band.end) word.set(arc.start, star[arc.end]);
         }
     }
-    SIMD
-    for (int64_t k = 0; k < K; ++k) {
-        const Scaled<R> onward = from.blank[k] * f.blank + token[k + 1];
-        const Scaled<R> out = Wild ? onward + arcs(k) : onward;
-        to.blank.set(k, normalised(out));
-        to.token.set(k, normalised(out + token[k]));
-        if (Wild) to.star.set(k, normalised(onward + star[k]));
+    for (int64_t k = reach.begin; k < reach.end; k += kWidth<R>) {
+        const Scaled<V> onward = sum(from.blank.from(k) * p_blank, token.from(k + 1));
+        if constexpr (A == Arcs::none) {
+            to.blank.set_from(k, settled<Settle>(onward));
+            to.token.set_from(k, settled<Settle>(sum(onward, token.from(k))));
+        } else {
+            const Scaled<V> loops = star.from(k) * weights_from(self_loop, k);
+            const Scaled<V> bypasses = star.from(k + 1) * weights_from(bypass, k + 1);
+            Scaled<V> out;
+            if constexpr (A == Arcs::words) {
+                out = sum(onward, loops, bypasses, word.from(k) * weights_from(word_out, k));
+            } else {
+                out = sum(onward, loops, bypasses);
+            }
+            to.blank.set_from(k, settled<Settle>(out));
+            to.token.set_from(k, settled<Settle>(sum(out, token.from(k))));
+            to.star.set_from(k, settled<Settle>(sum(onward, star.from(k))));
+        }
     }
     for (int64_t i = 0; i < g.num_repeats; ++i) {
         const int64_t k = g.repeats[i] - 1;
-        Scaled<R> x = from.blank[k] * f.blank + token[k];
-        if (Wild) x = x + arcs(k);
-        to.token.set(k, normalised(x));
+        if (k < reach.begin || k >= reach.end) continue;
+        Scaled<R> x = sum(from.blank[k] * f.blank, token[k]);
+        if constexpr (A != Arcs::none)
+            x = sum(x, star[k] * weight_at(self_loop, k), star[k + 1] * weight_at(bypass, k + 1));
+        if constexpr (A == Arcs::words) x = sum(x, word[k] * weight_at(word_out, k));
+        to.token.set(k, settled<Settle>(x));
     }
-    for (int64_t i = 0; Wild && i < g.num_words; ++i) {
-        const WordArc<R>& arc = g.words[i];
-        const Scaled<R> x = star[arc.end] * arc.weight;
-        to.blank.set(arc.start, normalised(to.blank[arc.start] + x));
-        to.token.set(arc.start, normalised(to.token[arc.start] + x));
-    }
+    return reach;
 }
 
 // alpha · beta / total of one frame. They are divided by their own sum, not by the likelihood: the two are equal but
 // for rounding, which over thousands of frames would otherwise be seen.
-template <class R, bool Wild>
-Occupancy<R> occupancy(const Graph<R>& g, const States<R>& alpha, const States<R>& beta, Int<R> total_e,
-                       R* token_count) {
-    const Scaled<R> unit{R(1), -total_e};
-    R blank = 0, token = 0, star = 0;
-    SIMD_REDUCTION(reduction(+ : blank, token, star))
-    for (int64_t k = 0; k < g.positions; ++k) {
-        blank += plain(alpha.blank[k] * beta.blank[k] * unit);
-        const R n = plain(alpha.token[k] * beta.token[k] * unit);
-        token_count[k] = n;
+//
+// The band shrinks to where a posterior is above Format::irrelevant. What a cell outside can add to any earlier
+// posterior is at most its own, so all that is dropped together is below T · 3 (U + 1) · irrelevant: under 1e-9 (float)
+// or 1e-22 (double) of the gradient for an hour of speech, and a sharp model leaves little more than its alignment.
+template <class R, Arcs A>
+Occupancy<R> occupancy(const States<R> alpha, const States<R> beta, Int<R> total_e, Band& band, R* token_count) {
+    using V = Vector<R>;
+    const Scaled<V> unit = every_lane(Scaled<R>{R(1), -total_e});
+    V blank{}, token{}, star{};
+    Band kept{band.end, band.begin};
+    for (int64_t k = band.begin; k < band.end; k += kWidth<R>) {
+        const V b = plain(alpha.blank.from(k) * beta.blank.from(k) * unit);
+        const V n = plain(alpha.token.from(k) * beta.token.from(k) * unit);
+        V s{};
+        if constexpr (A != Arcs::none) s = plain(alpha.star.from(k) * beta.star.from(k) * unit);
+        store(token_count + k, n);
+        blank += b;
         token += n;
-        if (Wild) star += plain(alpha.star[k] * beta.star[k] * unit);
+        star += s;
+        if (sum_of_lanes<R>(b + n + s) > Format<R>::irrelevant) {
+            kept.begin = k < kept.begin ? k : kept.begin;
+            kept.end = k + kWidth<R>;
+        }
     }
-    return {blank, star, blank + token + star};
+    if (kept.begin < kept.end) band = kept;
+    const R in_blank = sum_of_lanes<R>(blank), in_star = sum_of_lanes<R>(star);
+    return {in_blank, in_star, in_blank + in_star + sum_of_lanes<R>(token)};
 }
 
 // Adds the posteriors of the ★ arcs taken between two frames: alpha before the frame, and w.all as retreat left it.
 template <class R>
-void count_arcs(const Graph<R>& g, const States<R>& alpha, Int<R> total_e, R total, const Workspace<R>& w) {
+void count_arcs(const Graph<R>& g, const States<R> alpha, Int<R> total_e, R total, const Band band,
+                const Workspace<R>& w) {
+    using V = Vector<R>;
     const Numbers<R> either = w.either, star = w.all;
+    const Weighting<R> self_loop = g.self_loop, bypass = g.bypass;
     const R share = R(1) / total;
     const Scaled<R> unit{R(1), -total_e};
-    SIMD
-    for (int64_t k = 0; k < g.positions; ++k) either.set(k, alpha.blank[k] + alpha.token[k]);
-    SIMD
-    for (int64_t k = 0; k < g.positions; ++k) {
-        const Scaled<R> onward = star[k] * unit;
-        w.self_loop[k] += plain(either[k] * Scaled<R>{g.self_m[k], g.self_e[k]} * onward) * share;
-        w.bypass[k] += plain(either[k - 1] * Scaled<R>{g.bypass_m[k], g.bypass_e[k]} * onward) * share;
+    const Scaled<V> units = every_lane(unit);
+    const int64_t first = g.farthest_back[band.begin] / kWidth<R> * kWidth<R>;
+    for (int64_t k = first; k < band.end; k += kWidth<R>)
+        either.set_from(k, normalised(sum(alpha.blank.from(k), alpha.token.from(k))));
+    for (int64_t k = band.begin; k < band.end; k += kWidth<R>) {
+        const Scaled<V> onward = normalised(star.from(k)) * units;
+        const V loops = plain(either.from(k) * weights_from(self_loop, k) * onward) * share;
+        const V bypasses = plain(either.from(k - 1) * weights_from(bypass, k) * onward) * share;
+        store(w.self_loop + k, load<V>(w.self_loop + k) + loops);
+        store(w.bypass + k, load<V>(w.bypass + k) + bypasses);
     }
     for (int64_t i = 0; i < g.num_words; ++i) {
-        const WordArc<R>& arc = g.words[i];
-        w.word[i] += plain(either[arc.start] * arc.weight * star[arc.end] * unit) * share;
+        const WordArc& arc = g.words[i];
+        if (arc.end < band.begin || arc.end >= band.end) continue;
+        const Scaled<R> onward = normalised(star[arc.end]) * unit;
+        w.word[i] += plain(either[arc.start] * weight_at(g.word_in, arc.end) * onward) * share;
     }
 }
 
 // --------------------------------------------------------------------------------------------------- an utterance
 
 template <class R>
-void copy_states(const States<R>& from, const States<R>& to, const Graph<R>& g) {
-    for (int64_t k = 0; k < g.positions; ++k) {
-        to.blank.set(k, from.blank[k]);
-        to.token.set(k, from.token[k]);
-        if (g.wildcards) to.star.set(k, from.star[k]);
+void copy_states(Numbers<R> from, int64_t from_row, Numbers<R> to, int64_t to_row, const Graph<R>& g) {
+    const size_t count = static_cast<size_t>((g.wildcards ? 3 : 2) * g.positions);
+    const States<R> source = states_of(from, from_row, g), target = states_of(to, to_row, g);
+    std::memcpy(target.blank.m, source.blank.m, count * sizeof(R));
+    std::memcpy(target.blank.e, source.blank.e, count * sizeof(Int<R>));
+}
+
+// One frame forward. Which frames settle depends on the frame alone, so that a replay gives the same numbers.
+template <class R, Arcs A>
+void advance_at(int64_t t, const Graph<R>& g, const States<R>& from, const States<R>& to, const Numbers<R>& p,
+                const FrameScores<R>& f, int64_t end, const Workspace<R>& w) {
+    if (t % kSettle == kSettle - 1) {
+        advance<R, A, true>(g, from, to, p, f, end, w);
+    } else {
+        advance<R, A, false>(g, from, to, p, f, end, w);
     }
 }
 
@@ -259,26 +429,23 @@ void start_state(const States<R>& s, const Graph<R>& g) {
     s.blank.set(0, {R(1), 0});
 }
 
-template <class R, bool Wild>
+template <class R, Arcs A>
 bool run_forward(const Frames& logits, const Graph<R>& g, int64_t segment, const Saved<R>& saved,
-                 const Workspace<R>& w, States<R>& state) {
-    States<R> next = states_of(w.alpha, 1, g);
+                 const Workspace<R>& w) {
+    const Numbers<R> kept{saved.alpha_m, saved.alpha_e};
     for (int64_t t = 0; t < logits.length; ++t) {
-        if (saved.alpha_m != nullptr && t > 0 && t % segment == 0)
-            copy_states(state, states_of(Numbers<R>{saved.alpha_m, saved.alpha_e}, t / segment - 1, g), g);
+        if (kept.m != nullptr && t > 0 && t % segment == 0) copy_states(w.alpha, t % 2, kept, t / segment - 1, g);
         const R* x = load_row<R>(logits, t, w.row);
         R max, sum;
         if (!row_stats(x, logits.outputs, logits.blank, max, sum)) return false;
-        if (saved.alpha_m != nullptr) {
+        if (kept.m != nullptr) {
             saved.row_max[t] = max;
             saved.row_sum[t] = sum;
         }
         const FrameScores<R> f = frame_scores(x[logits.blank], max, sum, logits.outputs);
-        token_emissions(x, g, f, w.emission);
-        advance<R, Wild>(g, state, next, w.emission, f, w);
-        const States<R> last = state;
-        state = next;
-        next = last;
+        token_emissions(x, g, f, g.positions, w.emission);
+        advance_at<R, A>(t, g, states_of(w.alpha, t % 2, g), states_of(w.alpha, (t + 1) % 2, g), w.emission, f,
+                         g.positions, w);
     }
     return true;
 }
@@ -287,18 +454,19 @@ template <class R>
 void forward(const Frames& logits, const Graph<R>& g, int64_t segment, const Saved<R>& saved, char* memory) {
     const Workspace<R> w(Arena(memory), g, logits.outputs, segment);
     prepare(w, g, 1);
-    States<R> state = states_of(w.alpha, 0, g);
-    start_state(state, g);
-    clear_states(states_of(w.alpha, 1, g), g);
-    const bool ok = g.wildcards ? run_forward<R, true>(logits, g, segment, saved, w, state)
-                                : run_forward<R, false>(logits, g, segment, saved, w, state);
+    start_state(states_of(w.alpha, 0, g), g);
+    const auto run = !g.wildcards ? run_forward<R, Arcs::none>
+                     : g.num_words == 0 ? run_forward<R, Arcs::tokens> : run_forward<R, Arcs::words>;
+    const bool ok = run(logits, g, segment, saved, w);
     Summary& out = *saved.summary;
     if (!ok) {
         out = {std::numeric_limits<double>::quiet_NaN(), 0, 0, Outcome::nan};
         return;
     }
-    Scaled<R> total = state.blank[g.tokens] + state.token[g.tokens];
-    if (g.wildcards) total = total + state.star[g.tokens];
+    const States<R> state = states_of(w.alpha, logits.length % 2, g);
+    Scaled<R> total = sum(state.blank[g.tokens], state.token[g.tokens]);
+    if (g.wildcards) total = sum(total, state.star[g.tokens]);
+    total = normalised(total);
     const double log_likelihood = std::log(static_cast<double>(total.m)) + static_cast<double>(total.e) * 0.69314718055994530942;
     if (is_zero(total)) {
         out = {-std::numeric_limits<double>::infinity(), 0, 0, Outcome::infeasible};
@@ -308,36 +476,42 @@ void forward(const Frames& logits, const Graph<R>& g, int64_t segment, const Sav
 }
 
 template <class R>
-void flush_counts(const Graph<R>& g, const ArcCounts& counts, const Workspace<R>& w) {
-    for (int64_t k = 0; k <= g.tokens; ++k) {
-        if (counts.self_loop != nullptr) counts.self_loop[k] += static_cast<double>(w.self_loop[k]);
-        if (counts.bypass != nullptr && k > 0) counts.bypass[k - 1] += static_cast<double>(w.bypass[k]);
-    }
-    for (int64_t i = 0; counts.word != nullptr && i < g.num_words; ++i)
-        counts.word[g.words[i].word] += static_cast<double>(w.word[i]);
+void clear_counts(const Graph<R>& g, const Workspace<R>& w) {
+    for (int64_t k = 0; k < g.positions; ++k) w.bypass[k] = w.self_loop[k] = 0;
+    for (int64_t i = 0; i < g.num_words; ++i) w.word[i] = 0;
 }
 
-// Alphas of a segment's frames into w.alpha (row i: before its frame i), with the emissions beside them.
-template <class R, bool Wild>
+template <class R>
+void flush_counts(const Graph<R>& g, double scale, const ArcCounts& counts, const Workspace<R>& w) {
+    for (int64_t k = 0; k <= g.tokens; ++k) {
+        if (counts.self_loop != nullptr) counts.self_loop[k] += static_cast<double>(w.self_loop[k]) * scale;
+        if (counts.bypass != nullptr && k > 0) counts.bypass[k - 1] += static_cast<double>(w.bypass[k]) * scale;
+    }
+    for (int64_t i = 0; counts.word != nullptr && i < g.num_words; ++i)
+        counts.word[g.words[i].word] += static_cast<double>(w.word[i]) * scale;
+}
+
+// Alphas of a segment's frames into w.alpha (row i: before its frame i), with the emissions beside them, at positions
+// [0, end): no path comes back from a position that matters no more.
+template <class R, Arcs A>
 void replay(const Frames& logits, const Graph<R>& g, const Saved<R>& saved, int64_t first, int64_t count,
-            int64_t segment, const Workspace<R>& w) {
-    const States<R> start = states_of(w.alpha, 0, g);
+            int64_t segment, int64_t end, const Workspace<R>& w) {
     if (first == 0) {
-        start_state(start, g);
+        start_state(states_of(w.alpha, 0, g), g);
     } else {
-        copy_states(states_of(Numbers<R>{saved.alpha_m, saved.alpha_e}, first / segment - 1, g), start, g);
+        copy_states(Numbers<R>{saved.alpha_m, saved.alpha_e}, first / segment - 1, w.alpha, 0, g);
     }
     for (int64_t i = 0; i < count; ++i) {
         const int64_t t = first + i;
         const R* x = load_row<R>(logits, t, w.row);
         const Numbers<R> p = w.emission.at(i * g.positions);
         w.scores[i] = frame_scores(x[logits.blank], saved.row_max[t], saved.row_sum[t], logits.outputs);
-        token_emissions(x, g, w.scores[i], p);
-        advance<R, Wild>(g, states_of(w.alpha, i, g), states_of(w.alpha, i + 1, g), p, w.scores[i], w);
+        token_emissions(x, g, w.scores[i], end, p);
+        advance_at<R, A>(t, g, states_of(w.alpha, i, g), states_of(w.alpha, i + 1, g), p, w.scores[i], end, w);
     }
 }
 
-template <class R, bool Wild>
+template <class R, Arcs A>
 void run_backward(const Frames& logits, const Graph<R>& g, int64_t segment, const Saved<R>& saved,
                   const Frames& gradient, R scale, const ArcCounts& counts, const Workspace<R>& w) {
     const Int<R> total_e = static_cast<Int<R>>(saved.summary->total_e);
@@ -346,28 +520,30 @@ void run_backward(const Frames& logits, const Graph<R>& g, int64_t segment, cons
     clear_states(beta, g);
     beta.blank.set(g.tokens, {R(1), 0});
     beta.token.set(g.tokens, {R(1), 0});
-    if (Wild) beta.star.set(g.tokens, {R(1), 0});
+    if (A != Arcs::none) beta.star.set(g.tokens, {R(1), 0});
+    Band band{g.tokens / kWidth<R> * kWidth<R>, g.tokens / kWidth<R> * kWidth<R> + kWidth<R>};
     for (int64_t first = (logits.length - 1) / segment * segment; first >= 0; first -= segment) {
         const int64_t count = logits.length - first < segment ? logits.length - first : segment;
-        replay<R, Wild>(logits, g, saved, first, count, segment, w);
-        for (int64_t k = 0; k < g.positions; ++k) w.bypass[k] = w.self_loop[k] = 0;
-        for (int64_t i = 0; i < g.num_words; ++i) w.word[i] = 0;
+        replay<R, A>(logits, g, saved, first, count, segment, band.end, w);
+        if (arcs_wanted) clear_counts(g, w);
         for (int64_t i = count - 1; i >= 0; --i) {
             const int64_t t = first + i;
-            const Occupancy<R> n = occupancy<R, Wild>(g, states_of(w.alpha, i + 1, g), beta, total_e, w.token_count);
+            const Occupancy<R> n = occupancy<R, A>(states_of(w.alpha, i + 1, g), beta, total_e, band, w.token_count);
             if (gradient.data != nullptr) {
                 R* row = gradient_row<R>(gradient, t, w.gradient);
-                gradient_row_of(load_row<R>(logits, t, w.row), g, logits.outputs, logits.blank, saved.row_max[t],
-                                saved.row_sum[t], n, w.token_count, scale, row);
+                gradient_row_of(load_row<R>(logits, t, w.row), g, logits.outputs, logits.blank, w.scores[i],
+                                saved.row_max[t], saved.row_sum[t], n, band, w.token_count, scale, row);
                 store_row<R>(gradient, t, row);
             }
-            retreat<R, Wild>(g, beta, earlier, w.emission.at(i * g.positions), w.scores[i], w);
-            if (Wild && arcs_wanted) count_arcs(g, states_of(w.alpha, i, g), total_e, n.total, w);
+            const auto step = t % kSettle == 0 ? retreat<R, A, true> : retreat<R, A, false>;
+            const Band reach = step(g, beta, earlier, w.emission.at(i * g.positions), w.scores[i], band, w);
+            if (A != Arcs::none && arcs_wanted) count_arcs(g, states_of(w.alpha, i, g), total_e, n.total, band, w);
+            band = reach;
             const States<R> last = beta;
             beta = earlier;
             earlier = last;
         }
-        flush_counts(g, counts, w);
+        if (arcs_wanted) flush_counts(g, static_cast<double>(scale), counts, w);
     }
 }
 
@@ -382,11 +558,9 @@ void backward(const Frames& logits, const Graph<R>& g, int64_t segment, const Sa
         if (write) fill_frames<R>(gradient, 0, logits.length, nan ? std::numeric_limits<R>::quiet_NaN() : R(0), w.gradient);
     } else {
         prepare(w, g, segment);
-        if (g.wildcards) {
-            run_backward<R, true>(logits, g, segment, saved, gradient, static_cast<R>(scale), counts, w);
-        } else {
-            run_backward<R, false>(logits, g, segment, saved, gradient, static_cast<R>(scale), counts, w);
-        }
+        const auto run = !g.wildcards ? run_backward<R, Arcs::none>
+                         : g.num_words == 0 ? run_backward<R, Arcs::tokens> : run_backward<R, Arcs::words>;
+        run(logits, g, segment, saved, gradient, static_cast<R>(scale), counts, w);
     }
     if (write) fill_frames<R>(gradient, logits.length, gradient.allotted, R(0), w.gradient);
 }

@@ -25,11 +25,16 @@ struct Frames {
     int64_t blank;
 };
 
-template <class R>
 struct WordArc {
     int64_t start, end;  // positions that the arc joins
     int64_t word;
-    Scaled<R> weight;
+};
+
+// One scaled number per position.
+template <class R>
+struct Weighting {
+    const R* m;
+    const Int<R>* e;
 };
 
 // The transcript graph of one utterance. Arrays over positions 0…U, padded with zeros (SPEC: states, not tokens).
@@ -37,20 +42,17 @@ template <class R>
 struct Graph {
     int64_t tokens;         // U
     int64_t positions;      // padded(U + 1)
-    bool wildcards;         // false: plain CTC, and nothing below but labels and repeats is used
+    bool wildcards;         // false: plain CTC
     const int32_t* label;   // [k]: y_k, the token that enters position k; label[0] is unused
-    const R* self_m;        // [k]: e^self_loop of position k
-    const Int<R>* self_e;
-    const R* bypass_m;      // [k]: e^bypass of the arc into position k
-    const Int<R>* bypass_e;
-    const WordArc<R>* words;
-    int64_t num_words;
-    const int64_t* repeats;  // positions k with y_k = y_{k-1}
+    const int64_t* repeats; // positions k with y_k = y_{k-1}
     int64_t num_repeats;
-    const int32_t* grouped;      // positions 1…U ordered by label, so that each label's gradient is summed once
-    const int32_t* group_label;  // label of each group
-    const int64_t* group_end;    // one past the group's last entry in `grouped`
-    int64_t num_groups;
+    Weighting<R> self_loop; // [k]: e^weight of the loop at position k
+    Weighting<R> bypass;    // [k]: of the bypass into position k
+    Weighting<R> word_in;   // [k]: of the word that ends at position k
+    Weighting<R> word_out;  // [k]: of the word that starts at position k
+    const WordArc* words;
+    int64_t num_words;
+    const int64_t* farthest_back;  // [k]: the first position from which an arc leads to position k or beyond it
 };
 
 enum class Outcome : int64_t { feasible = 0, infeasible = 1, nan = 2 };
@@ -74,7 +76,7 @@ struct Saved {
     Int<R>* alpha_e;
 };
 
-// Expected counts of the arcs, minus the gradient of the loss to their weights; any may be null.
+// Expected counts of the arcs, times scale, are added here: minus the gradient to their weights. Any may be null.
 struct ArcCounts {
     double* bypass;     // [u], token u = 0…U-1
     double* self_loop;  // [k], position k = 0…U

@@ -10,10 +10,10 @@ static inline float half_to_float(uint16_t h) {
     // makes subnormals right; infinities and NaN keep a full exponent.
     const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
     const int32_t magnitude = static_cast<int32_t>(h & 0x7fffu) << 13;
-    const float scaled = from_bits<float>(magnitude) * 0x1p112f;
+    const float scaled = same_bits<float>(magnitude) * 0x1p112f;
     const int32_t special = magnitude | 0x7f800000;
     const int32_t bits = magnitude >= 0x0f800000 ? special : bits_of(scaled);
-    return from_bits<float>(static_cast<int32_t>(static_cast<uint32_t>(bits) | sign));
+    return same_bits<float>(static_cast<int32_t>(static_cast<uint32_t>(bits) | sign));
 }
 
 static inline uint16_t float_to_half(float x) {
@@ -24,7 +24,7 @@ static inline uint16_t float_to_half(float x) {
     if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
     if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7c00u);
     if (magnitude < 0x38800000u) {  // subnormal half: align to 2^-24 by adding 0.5
-        const float aligned = from_bits<float>(static_cast<int32_t>(magnitude)) + 0.5f;
+        const float aligned = same_bits<float>(static_cast<int32_t>(magnitude)) + 0.5f;
         return static_cast<uint16_t>(sign | (static_cast<uint32_t>(bits_of(aligned)) - 0x3f000000u));
     }
     const uint32_t odd = (magnitude >> 13) & 1u;
@@ -32,7 +32,7 @@ static inline uint16_t float_to_half(float x) {
 }
 
 static inline float bfloat_to_float(uint16_t h) {
-    return from_bits<float>(static_cast<int32_t>(static_cast<uint32_t>(h) << 16));
+    return same_bits<float>(static_cast<int32_t>(static_cast<uint32_t>(h) << 16));
 }
 
 static inline uint16_t float_to_bfloat(float x) {

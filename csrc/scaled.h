@@ -1,173 +1,224 @@
 // Numbers with an exponent of their own.
 //
-// A probability on the lattice is kept as mantissa · 2^exponent in two arrays, so that nothing underflows however
-// sharp the model is: sums align the exponents, products add them, and no logarithm is taken until the end. Every
-// function here is branch-free and inlines into loops that the compiler vectorises.
+// A probability on the lattice is kept as mantissa · 2^exponent, each in its own array, so that nothing underflows
+// however sharp the model is: sums align the exponents, products add them, and no logarithm is taken until the end.
+// Every function here is branch-free and works on one number (V = float, double) or on a vector of them.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
+#if defined(__GNUC__)
+#define WILDCTC_INLINE static inline __attribute__((always_inline))
+#else
+#define WILDCTC_INLINE static inline
+#endif
+
 namespace wildctc {
+
+// The types of V's shape.
+template <class V>
+struct Types;
+
+template <>
+struct Types<float> {
+    using Real = float;
+    using Int = int32_t;
+    using Unsigned = uint32_t;
+    using Vector = float;
+};
+
+template <>
+struct Types<double> {
+    using Real = double;
+    using Int = int64_t;
+    using Unsigned = uint64_t;
+    using Vector = double;
+};
+
+template <class V>
+using Real = typename Types<V>::Real;
+template <class V>
+using Int = typename Types<V>::Int;
+template <class V>
+using Unsigned = typename Types<V>::Unsigned;
 
 template <class R>
 struct Format;
 
 template <>
 struct Format<float> {
-    using Int = int32_t;
-    using Unsigned = uint32_t;
     static constexpr int mantissa_bits = 23;
-    static constexpr Int bias = 127;
-    static constexpr Int negligible = 100;          // a term 2^-100 below its sum is far under the last bit
-    static constexpr Int zero = -(Int{1} << 29);    // the exponent of 0; three of them still fit an Int
-    static constexpr float lowest = -2.0e6f;        // a log-probability under this is impossible (float64: 0 as well)
-    static constexpr float exp_lowest = -86.0f;     // exp() of less is 0
-    static constexpr float round_magic = 12582912.0f;          // 1.5 · 2^23: adding it rounds to an integer
+    static constexpr int32_t bias = 127;
+    static constexpr int32_t negligible = 100;           // a term 2^-100 below its sum is far under the last bit
+    static constexpr int32_t zero = -(int32_t{1} << 27);  // the exponent of 0: a frame may add it twice, see kSettle
+    static constexpr float irrelevant = 0x1p-60f;        // a posterior that cannot be seen in a gradient
+    static constexpr float lowest = -2.0e6f;             // a log-probability under this counts as impossible
+    static constexpr float exp_lowest = -86.0f;          // exp() of less is 0
+    static constexpr float round_magic = 12582912.0f;    // 1.5 · 2^23: adding it rounds to an integer
     static constexpr float log2_e = 1.44269504f;
-    static constexpr float ln2_high = 0.693359375f;            // 9 bits: n · ln2_high is exact for |n| < 2^15
+    static constexpr float ln2_high = 0.693359375f;      // 9 bits: n · ln2_high is exact for |n| < 2^15
     static constexpr float ln2_low = -2.12194440e-4f;
 };
 
 template <>
 struct Format<double> {
-    using Int = int64_t;
-    using Unsigned = uint64_t;
     static constexpr int mantissa_bits = 52;
-    static constexpr Int bias = 1023;
-    static constexpr Int negligible = 900;
-    static constexpr Int zero = -(Int{1} << 60);
+    static constexpr int64_t bias = 1023;
+    static constexpr int64_t negligible = 900;
+    static constexpr int64_t zero = -(int64_t{1} << 59);
+    static constexpr double irrelevant = 0x1p-110;
     static constexpr double lowest = -1.0e12;
     static constexpr double exp_lowest = -707.0;
-    static constexpr double round_magic = 6755399441055744.0;  // 1.5 · 2^52
+    static constexpr double round_magic = 6755399441055744.0;    // 1.5 · 2^52
     static constexpr double log2_e = 1.4426950408889634074;
     static constexpr double ln2_high = 0.693147180369123816490;  // 33 bits
     static constexpr double ln2_low = 1.90821492927058770002e-10;
 };
 
-template <class R>
-using Int = typename Format<R>::Int;
+template <class V>
+using FormatOf = Format<Real<V>>;
 
-template <class R>
-static inline Int<R> bits_of(R x) {
-    Int<R> i;
-    std::memcpy(&i, &x, sizeof x);
-    return i;
+template <class To, class From>
+WILDCTC_INLINE To same_bits(From from) {
+    static_assert(sizeof(To) == sizeof(From), "");
+    To to;
+    std::memcpy(&to, &from, sizeof to);
+    return to;
 }
 
-template <class R>
-static inline R from_bits(Int<R> i) {
-    R x;
-    std::memcpy(&x, &i, sizeof x);
-    return x;
+template <class V>
+WILDCTC_INLINE Int<V> bits_of(V x) {
+    return same_bits<Int<V>>(x);
 }
 
-template <class T>
-static inline T larger(T a, T b) {
+// The same number in every lane; of a scalar type, the number itself.
+template <class V, class T>
+WILDCTC_INLINE V splat(T x) {
+    return V{} + x;
+}
+
+template <class V>
+WILDCTC_INLINE V larger(V a, V b) {
     return a > b ? a : b;
 }
 
-template <class R>
-static inline Int<R> to_exponent_field(Int<R> e) {
-    return static_cast<Int<R>>(static_cast<typename Format<R>::Unsigned>(e) << Format<R>::mantissa_bits);
+template <class V>
+WILDCTC_INLINE Int<V> to_exponent_field(Int<V> e) {
+    return same_bits<Int<V>>(same_bits<Unsigned<V>>(e) << FormatOf<V>::mantissa_bits);
 }
 
-template <class R>
+template <class V>
 struct Scaled {
-    R m;       // positive and near 1; 0 is any mantissa with the exponent Format<R>::zero
-    Int<R> e;
+    V m;       // positive; 0 is any mantissa with the exponent Format::zero
+    Int<V> e;
 };
 
-template <class R>
-static inline Scaled<R> operator*(Scaled<R> a, Scaled<R> b) {
+template <class V>
+WILDCTC_INLINE Scaled<V> operator*(Scaled<V> a, Scaled<V> b) {
     return {a.m * b.m, a.e + b.e};
 }
 
-// m · 2^down for down <= 0, a term so small that it cannot matter becoming merely very small
-template <class R>
-static inline R lowered(R m, Int<R> down) {
-    return from_bits<R>(bits_of(m) + to_exponent_field<R>(larger<Int<R>>(down, -Format<R>::negligible)));
+// 2^e in the float format, for e in its range
+template <class V>
+WILDCTC_INLINE V power_of_two(Int<V> biased) {
+    return same_bits<V>(to_exponent_field<V>(biased));
 }
 
-template <class R>
-static inline Scaled<R> operator+(Scaled<R> a, Scaled<R> b) {
-    const Int<R> e = larger(a.e, b.e);
-    return {lowered<R>(a.m, a.e - e) + lowered<R>(b.m, b.e - e), e};
+// Sums align their terms to the largest exponent; a term far below it becomes negligible, never subnormal.
+template <class V>
+WILDCTC_INLINE Scaled<V> sum(Scaled<V> a, Scaled<V> b) {
+    const Int<V> e = larger(a.e, b.e), base = e - FormatOf<V>::bias;
+    const Int<V> least = splat<Int<V>>(FormatOf<V>::bias - FormatOf<V>::negligible);
+    return {a.m * power_of_two<V>(larger(a.e - base, least)) + b.m * power_of_two<V>(larger(b.e - base, least)), e};
 }
 
-// The same number with its mantissa in [1, 2); what is below every exponent stays 0.
-template <class R>
-static inline Scaled<R> normalised(Scaled<R> a) {
-    const Int<R> bits = bits_of(a.m);
-    const Int<R> shift = (bits >> Format<R>::mantissa_bits) - Format<R>::bias;
-    return {from_bits<R>(bits - to_exponent_field<R>(shift)), larger<Int<R>>(a.e + shift, Format<R>::zero)};
+template <class V>
+WILDCTC_INLINE Scaled<V> sum(Scaled<V> a, Scaled<V> b, Scaled<V> c) {
+    const Int<V> e = larger(larger(a.e, b.e), c.e), base = e - FormatOf<V>::bias;
+    const Int<V> least = splat<Int<V>>(FormatOf<V>::bias - FormatOf<V>::negligible);
+    return {a.m * power_of_two<V>(larger(a.e - base, least)) + b.m * power_of_two<V>(larger(b.e - base, least)) +
+                c.m * power_of_two<V>(larger(c.e - base, least)), e};
 }
 
-// The plain number, for one that is at most about 1: really 0 when it is negligible.
-template <class R>
-static inline R plain(Scaled<R> a) {
-    const R x = from_bits<R>(bits_of(a.m) + to_exponent_field<R>(larger<Int<R>>(a.e, -Format<R>::negligible)));
-    return a.e < -Format<R>::negligible ? R(0) : x;
+template <class V>
+WILDCTC_INLINE Scaled<V> sum(Scaled<V> a, Scaled<V> b, Scaled<V> c, Scaled<V> d) {
+    const Int<V> e = larger(larger(a.e, b.e), larger(c.e, d.e)), base = e - FormatOf<V>::bias;
+    const Int<V> least = splat<Int<V>>(FormatOf<V>::bias - FormatOf<V>::negligible);
+    return {a.m * power_of_two<V>(larger(a.e - base, least)) + b.m * power_of_two<V>(larger(b.e - base, least)) +
+                c.m * power_of_two<V>(larger(c.e - base, least)) + d.m * power_of_two<V>(larger(d.e - base, least)), e};
 }
 
-// A zero has lost its mantissa's meaning but kept an exponent below half of Format::zero.
+// The same number with its mantissa in [1, 2); what has sunk below every exponent is 0.
+template <class V>
+WILDCTC_INLINE Scaled<V> normalised(Scaled<V> a) {
+    const Int<V> bits = bits_of(a.m);
+    const Int<V> shift = (bits >> FormatOf<V>::mantissa_bits) - FormatOf<V>::bias;
+    const Int<V> e = a.e + shift;
+    return {same_bits<V>(bits - to_exponent_field<V>(shift)), larger(e, splat<Int<V>>(FormatOf<V>::zero))};
+}
+
+// The plain number, for one that is at most about 1; 0 when it is below the format's range.
+template <class V>
+WILDCTC_INLINE V plain(Scaled<V> a) {
+    const Int<V> bits = bits_of(a.m);
+    const Int<V> field = (bits >> FormatOf<V>::mantissa_bits) + a.e;
+    const V x = same_bits<V>(same_bits<Int<V>>(same_bits<Unsigned<V>>(bits) + same_bits<Unsigned<V>>(to_exponent_field<V>(a.e))));
+    return field > 0 ? x : V{};
+}
+
+// A 0 has lost its mantissa's meaning, but its exponent stays below half of Format::zero.
 template <class R>
-static inline bool is_zero(Scaled<R> a) {
+WILDCTC_INLINE bool is_zero(Scaled<R> a) {
     return a.e < Format<R>::zero / 2;
 }
 
-// e^r for |r| <= ln(2)/2 by its Taylor series; the first term left out is below 5e-9 (float), 5e-18 (double)
-static inline float exp_reduced(float r) {
-    float p = 1.0f / 5040;
-    p = p * r + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    return p * r + 1.0f;
+// e^r for |r| <= ln(2)/2 by its Taylor series: the first term left out is below 6e-9 (float), 5e-18 (double)
+template <class V>
+WILDCTC_INLINE V exp_reduced(V r) {
+    V p = V{};
+    if (sizeof(Real<V>) == sizeof(double)) {
+        p = p * r + Real<V>(1.0 / 6227020800.0);
+        p = p * r + Real<V>(1.0 / 479001600.0);
+        p = p * r + Real<V>(1.0 / 39916800.0);
+        p = p * r + Real<V>(1.0 / 3628800.0);
+        p = p * r + Real<V>(1.0 / 362880.0);
+        p = p * r + Real<V>(1.0 / 40320.0);
+    }
+    p = p * r + Real<V>(1.0 / 5040.0);
+    p = p * r + Real<V>(1.0 / 720.0);
+    p = p * r + Real<V>(1.0 / 120.0);
+    p = p * r + Real<V>(1.0 / 24.0);
+    p = p * r + Real<V>(1.0 / 6.0);
+    p = p * r + Real<V>(0.5);
+    p = p * r + Real<V>(1.0);
+    return p * r + Real<V>(1.0);
 }
 
-static inline double exp_reduced(double r) {
-    double p = 1.0 / 6227020800.0;
-    p = p * r + 1.0 / 479001600;
-    p = p * r + 1.0 / 39916800;
-    p = p * r + 1.0 / 3628800;
-    p = p * r + 1.0 / 362880;
-    p = p * r + 1.0 / 40320;
-    p = p * r + 1.0 / 5040;
-    p = p * r + 1.0 / 720;
-    p = p * r + 1.0 / 120;
-    p = p * r + 1.0 / 24;
-    p = p * r + 1.0 / 6;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    return p * r + 1.0;
+// e^x as mantissa in [0.7, 1.5] and exponent, for finite x
+template <class V>
+WILDCTC_INLINE Scaled<V> exp_parts(V x) {
+    using F = FormatOf<V>;
+    const V shifted = x * F::log2_e + F::round_magic;
+    const V n = shifted - F::round_magic;
+    const V r = (x - n * F::ln2_high) - n * F::ln2_low;
+    return {exp_reduced(r), bits_of(shifted) - bits_of(F::round_magic)};
 }
 
-// e^x, with mantissa in [0.7, 1.5]; 0 for x under Format::lowest, −inf among them
-template <class R>
-static inline Scaled<R> scaled_exp(R x) {
-    using F = Format<R>;
-    const R clamped = larger(x, F::lowest);
-    const R shifted = clamped * F::log2_e + F::round_magic;
-    const R n = shifted - F::round_magic;
-    const R r = (clamped - n * F::ln2_high) - n * F::ln2_low;
-    const Int<R> e = bits_of(shifted) - bits_of(F::round_magic);
-    return {exp_reduced(r), x > F::lowest ? e : F::zero};
+// e^x; 0 for x under Format::lowest, −inf among them
+template <class V>
+WILDCTC_INLINE Scaled<V> scaled_exp(V x) {
+    const V lowest = splat<V>(FormatOf<V>::lowest);
+    const Scaled<V> y = exp_parts(larger(x, lowest));
+    return {y.m, x > lowest ? y.e : splat<Int<V>>(FormatOf<V>::zero)};
 }
 
 // e^x for x <= 0 as a plain number
-template <class R>
-static inline R exp_nonpositive(R x) {
-    using F = Format<R>;
-    const R clamped = larger(x, F::exp_lowest);
-    const R shifted = clamped * F::log2_e + F::round_magic;
-    const R n = shifted - F::round_magic;
-    const R r = (clamped - n * F::ln2_high) - n * F::ln2_low;
-    const Int<R> e = bits_of(shifted) - bits_of(F::round_magic);
-    const R y = from_bits<R>(bits_of(exp_reduced(r)) + to_exponent_field<R>(e));
-    return x < F::exp_lowest ? R(0) : y;
+template <class V>
+WILDCTC_INLINE V exp_nonpositive(V x) {
+    const V lowest = splat<V>(FormatOf<V>::exp_lowest);
+    const Scaled<V> y = exp_parts(larger(x, lowest));
+    return x < lowest ? V{} : same_bits<V>(bits_of(y.m) + to_exponent_field<V>(y.e));
 }
 
 }  // namespace wildctc

@@ -3,30 +3,48 @@
 // Largest non-blank logit and the sum of e^(logit − largest): taken apart from blank, so that ★ keeps its value and
 // its gradient where P(blank) rounds to 1. False if a logit is NaN or +inf, or all of them are −inf.
 template <class R>
-static void scan(const R* x, int64_t count, R& max, int& bad) {
-    R m = max;
-    int b = bad;
-    SIMD_REDUCTION(reduction(max : m) reduction(| : b))
-    for (int64_t v = 0; v < count; ++v) {
-        m = x[v] > m ? x[v] : m;
-        b |= !(x[v] < std::numeric_limits<R>::infinity());
+static void scan(const R* x, int64_t count, R& max, bool& bad) {
+    using V = Vector<R>;
+    constexpr R infinity = std::numeric_limits<R>::infinity();
+    int64_t v = 0;
+    if (count >= kWidth<R>) {
+        V m = splat<V>(max);
+        Int<V> finite = ~Int<V>{};
+        for (; v + kWidth<R> <= count; v += kWidth<R>) {
+            const V y = load<V>(x + v);
+            m = larger(y, m);
+            finite &= y < infinity ? ~Int<V>{} : Int<V>{};  // false for NaN too
+        }
+        R lanes[kWidth<R>];
+        Int<R> flags[kWidth<R>];
+        store(lanes, m);
+        store(flags, finite);
+        for (int64_t i = 0; i < kWidth<R>; ++i) {
+            max = larger(max, lanes[i]);
+            bad |= flags[i] == 0;
+        }
     }
-    max = m;
-    bad = b;
+    for (; v < count; ++v) {
+        max = larger(x[v], max);
+        bad |= !(x[v] < infinity);
+    }
 }
 
 template <class R>
 static R sum_exp(const R* x, int64_t count, R max) {
-    R sum = 0;
-    SIMD_REDUCTION(reduction(+ : sum))
-    for (int64_t v = 0; v < count; ++v) sum += exp_nonpositive(x[v] - max);
+    using V = Vector<R>;
+    V sums{};
+    int64_t v = 0;
+    for (; v + kWidth<R> <= count; v += kWidth<R>) sums += exp_nonpositive(load<V>(x + v) - max);
+    R sum = sum_of_lanes<R>(sums);
+    for (; v < count; ++v) sum += exp_nonpositive(x[v] - max);
     return sum;
 }
 
 template <class R>
 static bool row_stats(const R* x, int64_t outputs, int64_t blank, R& max, R& sum) {
     constexpr R infinity = std::numeric_limits<R>::infinity();
-    int bad = !(x[blank] < infinity);
+    bool bad = !(x[blank] < infinity);
     max = -infinity;
     scan(x, blank, max, bad);
     scan(x + blank + 1, outputs - blank - 1, max, bad);
@@ -39,8 +57,9 @@ static bool row_stats(const R* x, int64_t outputs, int64_t blank, R& max, R& sum
 // A frame's softmax, but for the tokens.
 template <class R>
 struct FrameScores {
-    R top, inverse_total;  // P(v) = e^(x_v − top) · inverse_total
-    R non_blank;           // 1 − P(blank), not by subtraction
+    R top;
+    Scaled<R> inverse_total;  // P(v) = e^(x_v − top) · inverse_total
+    R non_blank;              // 1 − P(blank), not by subtraction
     Scaled<R> blank, star;
 };
 
@@ -49,26 +68,27 @@ static FrameScores<R> frame_scores(R blank_logit, R max, R sum, int64_t outputs)
     FrameScores<R> f;
     f.top = larger(max, blank_logit);
     const R others = sum * exp_nonpositive(max - f.top);
-    f.inverse_total = R(1) / (others + exp_nonpositive(blank_logit - f.top));
-    f.non_blank = others * f.inverse_total;
-    f.blank = normalised(scaled_exp(blank_logit - f.top) * Scaled<R>{f.inverse_total, 0});
+    const R inverse = R(1) / (others + exp_nonpositive(blank_logit - f.top));
+    f.inverse_total = normalised(Scaled<R>{inverse, 0});
+    f.non_blank = others * inverse;
+    f.blank = normalised(scaled_exp(blank_logit - f.top) * f.inverse_total);
     f.star = {R(1), Format<R>::zero};
     if (sum > 0) {
-        const R mean = sum * f.inverse_total / static_cast<R>(outputs - 1);
+        const R mean = sum * inverse / static_cast<R>(outputs - 1);
         f.star = normalised(scaled_exp(max - f.top) * Scaled<R>{mean, 0});
     }
     return f;
 }
 
 template <class R>
-static void token_emissions(const R* x, const Graph<R>& g, const FrameScores<R>& f, Numbers<R> out) {
-    R* m = out.m;
-    for (int64_t k = 1; k <= g.tokens; ++k) m[k] = x[g.label[k]];
-    SIMD
-    for (int64_t k = 1; k <= g.tokens; ++k) {
-        const Scaled<R> p = scaled_exp(m[k] - f.top);
-        out.set(k, {p.m * f.inverse_total, p.e});
+static void token_emissions(const R* x, const Graph<R>& g, const FrameScores<R>& f, int64_t end, Numbers<R> out) {
+    const Scaled<Vector<R>> inverse_total = every_lane(f.inverse_total);
+    for (int64_t k = 0; k < end; k += kWidth<R>) {
+        const Vector<R> y = gather<R>(x, g.label + k);
+        out.set_from(k, scaled_exp(y - f.top) * inverse_total);
     }
+    out.clear(0, 1);
+    out.clear(g.tokens + 1, g.positions);
 }
 
 // Expected number of times that a frame is spent in each label; `total` of them is one frame.
@@ -80,22 +100,16 @@ struct Occupancy {
 // grad_v = P_v − γ_v − γ_★ q_v, q the softmax over the non-blank outputs; with P_v = q_v (1 − P_blank) that takes one
 // exponential an output.
 template <class R>
-static void gradient_row_of(const R* x, const Graph<R>& g, int64_t outputs, int64_t blank, R max, R sum,
-                            const Occupancy<R>& n, const R* token_count, R scale, R* out) {
-    const FrameScores<R> f = frame_scores(x[blank], max, sum, outputs);
+static void gradient_row_of(const R* x, const Graph<R>& g, int64_t outputs, int64_t blank, const FrameScores<R>& f,
+                            R max, R sum, const Occupancy<R>& n, const Band& band, const R* token_count, R scale, R* out) {
     const R share = scale / n.total;
     const R factor = sum > 0 ? (f.non_blank * scale - n.star * share) / sum : R(0);
     const R shift = sum > 0 ? max : R(0);
-    const int64_t ranges[2][2] = {{0, blank}, {blank + 1, outputs}};
-    for (const auto& range : ranges) {
-        SIMD
-        for (int64_t v = range[0]; v < range[1]; ++v) out[v] = exp_nonpositive(x[v] - shift) * factor;
-    }
+    int64_t v = 0;
+    for (; v + kWidth<R> <= outputs; v += kWidth<R>)  // the blank's is overwritten
+        store(out + v, exp_nonpositive(load<Vector<R>>(x + v) - shift) * factor);
+    for (; v < outputs; ++v) out[v] = v == blank ? R(0) : exp_nonpositive(x[v] - shift) * factor;
     out[blank] = plain(f.blank) * scale - n.blank * share;
-    int64_t i = 0;
-    for (int64_t group = 0; group < g.num_groups; ++group) {
-        R count = 0;
-        for (; i < g.group_end[group]; ++i) count += token_count[g.grouped[i]];
-        out[g.group_label[group]] -= count * share;
-    }
+    const int64_t last = band.end <= g.tokens ? band.end - 1 : g.tokens;
+    for (int64_t k = band.begin > 0 ? band.begin : 1; k <= last; ++k) out[g.label[k]] -= token_count[k] * share;
 }

@@ -2,6 +2,7 @@
 // then blank, then ★, and only a strictly better one replaces an earlier one: so ties go to the token arc.
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "engine.h"
 #include "graph.h"

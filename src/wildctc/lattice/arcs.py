@@ -186,12 +186,12 @@ def check_values(lattice: Lattice) -> None:
     from wildctc.lattice import native
 
     if lattice.logits.device.type == "cpu":
-        native.batch(lattice).check()
+        native.check(lattice)
     elif os.environ.get("WILDCTC_CHECK", "0") not in ("", "0"):
         on_host = [x.cpu() if isinstance(x, Tensor) else x for x in lattice[1:]]
         # the logits' values are not checked: their shape is enough, on any device
         logits = torch.empty((), dtype=lattice.logits.dtype).expand(lattice.logits.shape)
-        native.batch(Lattice(logits, *on_host)).check()
+        native.check(Lattice(logits, *on_host))
     else:
         limits = (lattice.logits.shape[0], lattice.targets.shape[-1])
         for name, limit in zip(("input_lengths", "target_lengths"), limits, strict=True):

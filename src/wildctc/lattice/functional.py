@@ -54,17 +54,19 @@ def wildcard_ctc_loss(
         raise ValueError(f'reduction must be "none", "mean" or "sum", got {reduction!r}')
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
     if choose_backend(backend, lattice) == "native":
-        losses = ops.losses(lattice)
+        loss = ops.loss(lattice, reduction, zero_infinity)
     else:
         check_values(lattice)
-        losses = -reference.log_likelihood(lattice)
+        loss = _reduce(-reference.log_likelihood(lattice), lattice.target_lengths, reduction, zero_infinity)
+    return loss.squeeze(0) if logits.dim() == 2 and reduction == "none" else loss
+
+
+def _reduce(losses: Tensor, target_lengths: Tensor, reduction: Reduction, zero_infinity: bool) -> Tensor:
     if zero_infinity:
         losses = torch.where(losses == torch.inf, 0, losses)
     if reduction == "mean":
-        return (losses / lattice.target_lengths.to(losses.device).clamp(min=1)).mean()
-    if reduction == "sum":
-        return losses.sum()
-    return losses.squeeze(0) if logits.dim() == 2 else losses
+        return (losses / target_lengths.to(losses.device).clamp(min=1)).mean()
+    return losses.sum() if reduction == "sum" else losses
 
 
 def choose_backend(backend: Backend, lattice: Lattice) -> str:
@@ -137,7 +139,7 @@ def _no_tokens(lattice: Lattice, dtype: torch.dtype) -> Tensor:
 def _with_weight_tensors(lattice: Lattice) -> Lattice:
     """Numbers spread to one weight per arc, so that each arc has a place for its posterior."""
     size = lattice.logits.shape[1]
-    native.batch(lattice).check() if lattice.logits.device.type == "cpu" else None
+    native.check(lattice) if lattice.logits.device.type == "cpu" else None
     tokens = padded_rows(lattice.targets, lattice.target_lengths, 0).shape[1]
     words = 0
     if lattice.words is not None and lattice.words.numel():
@@ -153,9 +155,9 @@ def _with_weight_tensors(lattice: Lattice) -> Lattice:
 
 
 def _native_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
-    losses, saved = native.forward(lattice, keep=True)
+    losses, saved = native.forward(lattice, "none", zero_infinity=False, keep=True)
     counts = [torch.zeros(w.shape, dtype=torch.float64) if w is not None else None for w in lattice.weights]
-    native.run_backward(lattice, saved, torch.ones_like(losses), None, counts)
+    native.run_backward(lattice, "none", saved, torch.ones_like(losses), None, counts)
     return -losses, counts
 
 

@@ -1,16 +1,15 @@
 """The C++ backend: addresses of tensors go in, results come out in tensors made here."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from wildctc.lattice import _native
 from wildctc.lattice.arcs import Lattice, compute_dtype
 
+_REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
-
-
-def batch(lattice: Lattice) -> "Batch":
-    return Batch(lattice)
 
 
 class Batch:
@@ -45,8 +44,10 @@ class Batch:
             lattice.loops_at_words,
         )
 
-    def check(self) -> None:
-        self.native.check()
+
+def check(lattice: Lattice) -> None:
+    args = Batch(lattice)
+    args.native.check()
 
 
 def saved_bytes(lattice: Lattice) -> int:
@@ -57,41 +58,51 @@ def saved_bytes(lattice: Lattice) -> int:
     return size * head + frames // 16 * 3 * (lattice.targets.numel() + 16 * size) * 2 * real
 
 
-def forward(lattice: Lattice, keep: bool) -> tuple[Tensor, Tensor]:
-    """Losses (N,), and what `backward` needs, empty unless `keep`. Values are checked first."""
+def forward(lattice: Lattice, reduction: str, zero_infinity: bool, keep: bool) -> tuple[Tensor, Tensor]:
+    """The loss, (N,) or () if it is reduced, and what `backward` needs, empty unless `keep`. Values are checked."""
     args = Batch(lattice)
-    args.check()
-    log_likelihood = torch.empty(lattice.logits.shape[1], dtype=torch.float64)
+    args.native.check()
+    losses = torch.empty(lattice.logits.shape[1], dtype=compute_dtype(lattice.logits))
+    reduced = losses if reduction == "none" else torch.empty((), dtype=losses.dtype)
     saved = torch.empty(saved_bytes(lattice) if keep else 0, dtype=torch.uint8)
-    args.native.forward(log_likelihood.data_ptr(), saved.data_ptr() if keep else 0, torch.get_num_threads())
-    return -log_likelihood.to(compute_dtype(lattice.logits)), saved
+    args.native.forward(
+        losses.data_ptr(),
+        reduced.data_ptr(),
+        _REDUCTIONS[reduction],
+        zero_infinity,
+        saved.data_ptr() if keep else 0,
+        torch.get_num_threads(),
+    )
+    return reduced, saved
 
 
-def backward(lattice: Lattice, saved: Tensor, grad_losses: Tensor, want: list[bool]) -> list[Tensor | None]:
-    """Gradients to logits, bypass, self_loop and word_bypass, of those that are wanted."""
-    logits = lattice.logits
+def backward(
+    lattice: Lattice, reduction: str, saved: Tensor, grad: Tensor, want: Sequence[bool]
+) -> list[Tensor | None]:
+    """Gradients to logits, bypass, self_loop and word_bypass, of those that are wanted; grad is that of the loss."""
+    gradient = torch.empty_like(lattice.logits) if want[0] else None
     counts = [
         torch.zeros(w.shape, dtype=torch.float64) if wanted and w is not None else None
         for w, wanted in zip(lattice.weights, want[1:], strict=True)
     ]
-    gradient = torch.empty_like(logits) if want[0] else None
-    run_backward(lattice, saved, grad_losses, gradient, counts)
-    scale = -grad_losses.to(torch.float64).unsqueeze(1)
-    # 0 · NaN must not reach utterances whose loss is not used
-    return [gradient] + [
-        torch.where(scale == 0, 0, c * scale).to(w.dtype) if c is not None and w is not None else None
+    run_backward(lattice, reduction, saved, grad, gradient, counts)
+    weights = (
+        -c.to(w.dtype) if c is not None and w is not None else None
         for c, w in zip(counts, lattice.weights, strict=True)
-    ]
+    )
+    return [gradient, *weights]
 
 
 def run_backward(
-    lattice: Lattice, saved: Tensor, scale: Tensor, gradient: Tensor | None, counts: list[Tensor | None]
+    lattice: Lattice, reduction: str, saved: Tensor, grad: Tensor, gradient: Tensor | None, counts: list[Tensor | None]
 ) -> None:
-    """Fills the logits' gradient, times scale (N,), and adds the arcs' expected counts, each float64 (N, width)."""
-    scale = scale.detach().to(torch.float64).contiguous()
-    Batch(lattice).native.backward(
+    """Fills the logits' gradient and adds the arcs' expected counts, each float64 (N, width), both times grad."""
+    args = Batch(lattice)
+    args.native.backward(
         saved.data_ptr(),
-        scale.data_ptr(),
+        grad.data_ptr(),
+        grad.stride(0) if reduction == "none" else 0,
+        _REDUCTIONS[reduction],
         gradient.data_ptr() if gradient is not None else 0,
         gradient.stride() if gradient is not None else (0, 0, 0),
         *((c.data_ptr(), c.shape[1]) if c is not None else (0, 0) for c in counts),
@@ -104,7 +115,7 @@ def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     (0 none, 1 bypass, 2 self-loop, 3 word bypass)."""
     frames, size, _ = lattice.logits.shape
     args = Batch(lattice)
-    args.check()
+    args.native.check()
     score = torch.empty(size, dtype=torch.float64)
     position = torch.zeros(size, frames, dtype=torch.int32)
     state = torch.full((size, frames), -1, dtype=torch.int8)

@@ -11,41 +11,35 @@ from torch import Tensor
 from wildctc.lattice import native
 from wildctc.lattice.arcs import Lattice, compute_dtype
 
-_WEIGHTS = slice(5, 8)
+_TENSORS = 8  # the first fields of Lattice are tensors, or None
+_DIFFERENTIABLE = (0, 5, 6, 7)  # logits and weights
 
 
-def losses(lattice: Lattice) -> Tensor:
-    """(N,) negative log-likelihoods, differentiable with respect to logits and tensor weights."""
-    plain = type(lattice.logits) in (Tensor, torch.nn.Parameter)
-    if torch.compiler.is_compiling() or not plain:
-        return forward_op(*lattice, keep=_needs_grad(lattice))[0]
-    return _Losses.apply(*lattice)
+def loss(lattice: Lattice, reduction: str, zero_infinity: bool) -> Tensor:
+    """Negative log-likelihoods, (N,) or reduced to (), differentiable with respect to logits and tensor weights."""
+    if torch.compiler.is_compiling() or type(lattice.logits) not in (Tensor, torch.nn.Parameter):
+        keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in lattice[:_TENSORS])
+        return forward_op(*lattice, reduction, zero_infinity, keep)[0]
+    return _Loss.apply(*lattice, reduction, zero_infinity)  # type: ignore[no-any-return]
 
 
-def _needs_grad(lattice: Lattice) -> bool:
-    tensors = (lattice.logits, *lattice.weights)
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-
-
-class _Losses(torch.autograd.Function):
+class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *args):  # type: ignore[no-untyped-def]
-        lattice = Lattice(*args)
-        result, saved = native.forward(lattice, keep=any(ctx.needs_input_grad))
-        ctx.save_for_backward(*(x for x in args if isinstance(x, Tensor)), saved)
-        ctx.args = tuple(isinstance(x, Tensor) or x for x in args)
+        *fields, reduction, zero_infinity = args
+        result, saved = native.forward(Lattice(*fields), reduction, zero_infinity, any(ctx.needs_input_grad))
+        ctx.save_for_backward(*fields[:_TENSORS], saved)
+        ctx.rest = (fields[_TENSORS:], reduction)
         return result
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_losses):  # type: ignore[no-untyped-def]
-        tensors = list(ctx.saved_tensors)
-        saved = tensors.pop()
-        tensors.reverse()
-        lattice = Lattice(*(tensors.pop() if x is True and i < 8 else x for i, x in enumerate(ctx.args)))
-        want = [ctx.needs_input_grad[i] for i in (0, 5, 6, 7)]
-        grads = native.backward(lattice, saved, grad_losses, want)
-        return (grads[0], None, None, None, None, *grads[1:], None, None, None)
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        *tensors, saved = ctx.saved_tensors
+        rest, reduction = ctx.rest
+        want = [ctx.needs_input_grad[i] for i in _DIFFERENTIABLE]
+        grads = native.backward(Lattice(*tensors, *rest), reduction, saved, grad, want)
+        return grads[0], None, None, None, None, *grads[1:], None, None, None, None, None
 
 
 @torch.library.custom_op("wildctc::forward", mutates_args=(), device_types="cpu")
@@ -61,49 +55,30 @@ def forward_op(
     values: list[float],
     blank: int,
     loops_at_words: bool,
+    reduction: str,
+    zero_infinity: bool,
     keep: bool,
 ) -> tuple[Tensor, Tensor]:
     weights = (bypass, self_loop, word_bypass)
     lattice = Lattice(logits, targets, input_lengths, target_lengths, words, *weights, values, blank, loops_at_words)
-    return native.forward(lattice, keep)
+    return native.forward(lattice, reduction, zero_infinity, keep)
 
 
 @forward_op.register_fake
-def _(
-    logits,
-    targets,
-    input_lengths,
-    target_lengths,
-    words,
-    bypass,
-    self_loop,
-    word_bypass,
-    values,
-    blank,
-    loops_at_words,
-    keep,
-):  # type: ignore[no-untyped-def]
-    lattice = Lattice(
-        logits,
-        targets,
-        input_lengths,
-        target_lengths,
-        words,
-        bypass,
-        self_loop,
-        word_bypass,
-        values,
-        blank,
-        loops_at_words,
-    )
+def _(*args):  # type: ignore[no-untyped-def]
+    *fields, reduction, _zero_infinity, keep = args
+    lattice = Lattice(*fields)
+    shape = (lattice.logits.shape[1],) if reduction == "none" else ()
     saved = native.saved_bytes(lattice) if keep else 0
-    return logits.new_empty(logits.shape[1], dtype=compute_dtype(logits)), logits.new_empty(saved, dtype=torch.uint8)
+    loss = lattice.logits.new_empty(shape, dtype=compute_dtype(lattice.logits))
+    return loss, lattice.logits.new_empty(saved, dtype=torch.uint8)
 
 
 @torch.library.custom_op("wildctc::backward", mutates_args=(), device_types="cpu")
 def backward_op(
-    grad_losses: Tensor,
+    grad: Tensor,
     saved: Tensor,
+    want: list[bool],
     logits: Tensor,
     targets: Tensor,
     input_lengths: Tensor,
@@ -115,63 +90,35 @@ def backward_op(
     values: list[float],
     blank: int,
     loops_at_words: bool,
-    want: list[bool],
+    reduction: str,
 ) -> list[Tensor]:
     """Gradients to logits and weights; an empty tensor for one that is not wanted."""
-    lattice = Lattice(
-        logits,
-        targets,
-        input_lengths,
-        target_lengths,
-        words,
-        bypass,
-        self_loop,
-        word_bypass,
-        values,
-        blank,
-        loops_at_words,
-    )
-    grads = native.backward(lattice, saved, grad_losses, want)
+    weights = (bypass, self_loop, word_bypass)
+    lattice = Lattice(logits, targets, input_lengths, target_lengths, words, *weights, values, blank, loops_at_words)
+    grads = native.backward(lattice, reduction, saved, grad, want)
     return [g if g is not None else logits.new_empty(0) for g in grads]
 
 
 @backward_op.register_fake
-def _(
-    grad_losses,
-    saved,
-    logits,
-    targets,
-    input_lengths,
-    target_lengths,
-    words,
-    bypass,
-    self_loop,
-    word_bypass,
-    values,
-    blank,
-    loops_at_words,
-    want,
-):  # type: ignore[no-untyped-def]
-    tensors = (logits, bypass, self_loop, word_bypass)
+def _(grad, saved, want, *fields):  # type: ignore[no-untyped-def]
+    tensors = [fields[i] for i in _DIFFERENTIABLE]
     return [
-        torch.empty_like(x) if w and x is not None else logits.new_empty(0) for x, w in zip(tensors, want, strict=True)
+        torch.empty_like(x) if wanted and x is not None else fields[0].new_empty(0)
+        for x, wanted in zip(tensors, want, strict=True)
     ]
 
 
 def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    ctx.tensors = [isinstance(x, Tensor) for x in inputs[:8]]
-    ctx.save_for_backward(*(x for x in inputs[:8] if x is not None), output[1])
-    ctx.rest = inputs[8:11]
+    ctx.save_for_backward(*inputs[:_TENSORS], output[1])
+    ctx.rest = inputs[_TENSORS:12]
 
 
-def _backward(ctx, grad_losses, _):  # type: ignore[no-untyped-def]
+def _backward(ctx, grad, _):  # type: ignore[no-untyped-def]
     *tensors, saved = ctx.saved_tensors
-    present = iter(tensors)
-    args = [next(present) if given else None for given in ctx.tensors]
-    want = [ctx.needs_input_grad[i] for i in (0, 5, 6, 7)]
-    grads = backward_op(grad_losses, saved, *args, *ctx.rest, want)
-    grads = [g if w else None for g, w in zip(grads, want, strict=True)]
-    return (grads[0], None, None, None, None, *grads[1:], None, None, None, None)
+    want = [ctx.needs_input_grad[i] for i in _DIFFERENTIABLE]
+    grads = backward_op(grad, saved, want, *tensors, *ctx.rest)
+    grads = [g if wanted else None for g, wanted in zip(grads, want, strict=True)]
+    return grads[0], None, None, None, None, *grads[1:], None, None, None, None, None, None
 
 
 forward_op.register_autograd(_backward, setup_context=_setup_context)
