@@ -163,6 +163,17 @@ def test_checkpoint_of_other_units_is_refused(tmp_path, capfd):
     assert "other units" in capfd.readouterr().err
 
 
+def test_other_data_for_the_same_run_is_refused(tmp_path, capfd):
+    recipe = make_corpus(tmp_path / "corpus", {"train": 6, "dev": 2})
+    arguments = ["train", str(recipe), "--out", str(tmp_path / "run"), "--training.epochs", "1", "--data.workers", "0"]
+    assert main(arguments) == 0
+    rows = read_rows(tmp_path / "corpus/train.jsonl")
+    write_rows(tmp_path / "corpus/train.jsonl", [rows[0] | {"text": rows[1]["text"]}, *rows[1:]])
+    capfd.readouterr()
+    assert main(arguments) == 2
+    assert "the data has changed since the run began" in capfd.readouterr().err
+
+
 def test_optimizer_and_weights_come_back_with_the_same_bits(tmp_path):
     def make():
         torch.manual_seed(0)

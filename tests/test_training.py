@@ -163,7 +163,18 @@ def test_batches_do_not_depend_on_the_worker_or_where_one_starts(tmp_path):
         assert a.ids == b.ids
         assert torch.equal(a.x, b.x)
     other = Batches(trainer.train, plan, trainer.cache, trainer.stats, config, (0, 2))
-    assert not torch.equal(other[0].x, here[0].x)
+    assert not torch.equal(other.batch(0).x, here[0].x)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_audio_that_vanishes_during_training_is_named_without_a_traceback(tmp_path, workers):
+    recipe = make_corpus(tmp_path, {"train": 4, "dev": 1})
+    trainer = Trainer(quick(recipe), tmp_path / "run")
+    for audio in tmp_path.glob("*.wav"):
+        audio.unlink()
+    batches = Batches(trainer.train, [[0, 1], [2, 3]], trainer.cache, trainer.stats)
+    with pytest.raises(WildCTCError, match=r"train0 .*no such file"):
+        list(batches.loader(workers=workers))
 
 
 # ------------------------------------------------------------------------------------------------------------- the loop

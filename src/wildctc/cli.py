@@ -86,6 +86,8 @@ def prepare(options: argparse.Namespace) -> None:
 
 def decode(options: argparse.Namespace) -> None:
     """`wildctc decode`."""
+    import torch
+
     from wildctc.corpora import load_manifest
     from wildctc.inference import decode_utterances
     from wildctc.recognizer import Recognizer
@@ -93,7 +95,7 @@ def decode(options: argparse.Namespace) -> None:
 
     if options.beam < 1:
         raise WildCTCError(f"--beam must be at least 1, got {options.beam}")
-    model = Recognizer.load(options.run_folder)
+    model = Recognizer.load(options.run_folder).to("cuda" if torch.cuda.is_available() else "cpu")
     utterances = load_manifest(options.manifest, options.split)
     name = options.split or Path(options.manifest).name.split(".")[0]
     output = Path(options.output) if options.output else Path(options.run_folder) / "hyp" / f"{name}.jsonl"

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from wildctc.corpora import Rejects, Utterance, UtteranceError, check_audio, load_audio
 from wildctc.decoding import beam_search, greedy
 from wildctc.features import FeatureCache, FrontEnd
+from wildctc.progress import progress
 from wildctc.recognizer import Recognizer
 from wildctc.scoring import Decoded
 
@@ -33,8 +34,6 @@ def decode_utterances(
     References are normalised as the model's units normalise. Utterances whose audio cannot be used are reported and
     left out; more than `max_bad` of them are an error. cache: a folder of features, as in training.
     """
-    from tqdm import tqdm
-
     rejects = Rejects(max_bad)
     found: dict[str, Decoded] = {}
     order = sorted(utterances, key=lambda u: u.duration)
@@ -42,7 +41,7 @@ def decode_utterances(
     loader = DataLoader(
         features, batch_size=None, num_workers=workers, collate_fn=_as_it_is, generator=torch.Generator()
     )
-    with tqdm(total=len(order), desc="decoding", unit="utt", leave=False) as bar:
+    with progress(total=len(order), desc="decoding", unit="utt", leave=False) as bar:
         for batch in _batches(order, loader, model.front_end.frame_rate, rejects):
             for utterance, logits in zip((u for u, _ in batch), model.logits([x for _, x in batch]), strict=True):
                 found[utterance.id] = _decode(model, utterance, logits, beam)

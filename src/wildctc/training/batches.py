@@ -8,12 +8,13 @@ from (seed, epoch, batch), so they do not depend on which process prepares the b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats, spec_augment
 from wildctc.training.config import SpecAugmentConfig
 from wildctc.training.data import Example, one_thread
@@ -71,7 +72,7 @@ def plan_batches(frames: Sequence[int], budget: int, *key: int) -> list[list[int
     return batches
 
 
-class Batches(Dataset[Batch]):
+class Batches(Dataset[Batch | WildCTCError]):
     """The batches of one epoch: item i is batch i, normalised and augmented as (seed, epoch, i) says."""
 
     def __init__(
@@ -89,30 +90,35 @@ class Batches(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.plan)
 
-    def __getitem__(self, index: int) -> Batch:
+    def __getitem__(self, index: int) -> Batch | WildCTCError:
+        # Returned, not raised: a worker's exception would reach the user as a traceback.
+        try:
+            return self.batch(index)
+        except WildCTCError as error:
+            return error
+
+    def batch(self, index: int) -> Batch:
+        """Batch number `index`."""
         examples = [self.examples[i] for i in self.plan[index]]
         features = [torch.from_numpy(self.stats.normalize(self.cache.get(e.utterance, e.speed))) for e in examples]
         batch = collate(examples, features)
         if self.augment is None:
             return batch
         generator = torch.Generator().manual_seed(seed_of(*self.key, index))
-        a = self.augment
-        x = spec_augment(
-            batch.x, batch.x_lengths, generator, time_warp=a.time_warp, freq_masks=a.freq_masks,
-            freq_width=a.freq_width, time_masks=a.time_masks, time_ratio=a.time_ratio,
-        )  # fmt: skip
-        return replace(batch, x=x)
+        return replace(batch, x=spec_augment(batch.x, batch.x_lengths, generator, **asdict(self.augment)))
 
     def loader(self, start: int = 0, workers: int = 0) -> Iterator[Batch]:
         """The batches from number `start` on, prepared by `workers` processes."""
         # A generator of its own: a loader draws a seed when it starts, which must not disturb the run's dropout.
-        return iter(
-            DataLoader(
-                self, batch_size=None, sampler=range(start, len(self)), num_workers=workers,
-                prefetch_factor=4 if workers else None, generator=torch.Generator(),
-                worker_init_fn=one_thread, pin_memory=torch.cuda.is_available(),
-            )
+        items = DataLoader(
+            self, batch_size=None, sampler=range(start, len(self)), num_workers=workers,
+            prefetch_factor=4 if workers else None, generator=torch.Generator(),
+            worker_init_fn=one_thread, pin_memory=torch.cuda.is_available(),
         )  # fmt: skip
+        for item in items:
+            if isinstance(item, WildCTCError):
+                raise item
+            yield item
 
 
 def collate(examples: Sequence[Example], features: Sequence[torch.Tensor]) -> Batch:

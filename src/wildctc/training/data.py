@@ -21,6 +21,7 @@ from wildctc.corpora import Rejects, Utterance, UtteranceError, check_audio, loa
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats
 from wildctc.files import write_text
+from wildctc.progress import progress
 from wildctc.text import CharUnits, Normalizer, SentencePieceUnits, Units, describe
 from wildctc.training.config import DataConfig
 
@@ -67,13 +68,14 @@ def usable(
     speeds: Sequence[float],
     output_lengths: Callable[[torch.Tensor], torch.Tensor],
     record: Path,
+    quiet: bool = False,
 ) -> list[Example]:
     """One example for each usable utterance and speed; the others are reported, and too many of them stop the run.
 
     output_lengths: frames of features → frames after the encoder. record: where the scan of the audio is kept, so
-    that a continued run need not repeat it.
+    that a continued run need not repeat it. quiet: they were reported before.
     """
-    rejects = Rejects(config.max_bad)
+    rejects = _SilentRejects(config.max_bad) if quiet else Rejects(config.max_bad)
     readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
     frames = scan_once(record, readable, cache, speeds, config.workers, rejects)
     heard = [u for u in readable if u.id in frames]
@@ -86,6 +88,12 @@ def usable(
         if u.id not in too_long
         for speed, n in zip(speeds, frames[u.id], strict=True)
     ]
+
+
+def digest(examples: Sequence[Example]) -> str:
+    """What a run's batches depend on, as a short hash."""
+    content = [(e.utterance.id, e.speed, e.frames, e.tokens) for e in examples]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureStats:
@@ -123,15 +131,13 @@ def scan(
     utterances: Sequence[Utterance], cache: FeatureCache, speeds: Sequence[float], workers: int, title: str
 ) -> tuple[dict[str, list[int]], list[UtteranceError]]:
     """Compute and cache the features of all utterances in `workers` processes; bad audio is collected, not raised."""
-    from tqdm import tqdm
-
     frames: dict[str, list[int]] = {}
     errors: list[UtteranceError] = []
     loader = DataLoader(
         _Scan(utterances, cache, speeds), batch_size=None, num_workers=workers, generator=torch.Generator(),
         worker_init_fn=one_thread,
     )  # fmt: skip
-    for index, found in tqdm(loader, desc=f"features of {title}", unit="utt", mininterval=1, leave=False):
+    for index, found in progress(loader, desc=f"features of {title}", unit="utt", leave=False):
         if isinstance(found, UtteranceError):
             errors.append(found)
         elif isinstance(found, WildCTCError):  # not one utterance's fault: a cache that cannot be written
@@ -139,6 +145,13 @@ def scan(
         else:
             frames[utterances[index].id] = found
     return frames, errors
+
+
+class _SilentRejects(Rejects):
+    """Counts without a word."""
+
+    def add(self, error: UtteranceError) -> None:
+        self.errors[str(error)] = error
 
 
 class _Scan(Dataset[tuple[int, list[int] | WildCTCError]]):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -24,11 +23,12 @@ from wildctc import Criterion, wildcard_ctc_loss
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats, make_front_end
 from wildctc.files import load_tensors, make_folder, save_tensors, write_text
+from wildctc.progress import progress
 from wildctc.recognizer import Recognizer
 from wildctc.training.batches import Batch, Batches, plan_batches, seed_of
 from wildctc.training.checkpoints import Checkpoints, average
 from wildctc.training.config import Config, differences, parse_yaml, to_yaml, validate
-from wildctc.training.data import Example, feature_stats, make_units, read_split, usable
+from wildctc.training.data import Example, digest, feature_stats, make_units, read_split, usable
 from wildctc.training.divergence import DivergenceWatch
 from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
 from wildctc.training.rates import learning_rate
@@ -101,8 +101,9 @@ class Trainer:
         self.model = Recognizer(front_end, encoder_settings(config), units, blank_stats)
         lengths = self.model.output_lengths
         found = make_folder(self.run_folder / "data")
-        self.train = usable(train, units, self.cache, data, data.speeds, lengths, found / "train.json")
-        self.dev = usable(dev, units, self.cache, data, [1.0], lengths, found / "dev.json")
+        again = self._has_checkpoint()
+        self.train = usable(train, units, self.cache, data, data.speeds, lengths, found / "train.json", again)
+        self.dev = usable(dev, units, self.cache, data, [1.0], lengths, found / "dev.json", again)
         if not self.train or not self.dev:
             raise WildCTCError("no usable utterances: see the reasons above")
         self.stats = self._stats(found / "stats.safetensors")
@@ -115,9 +116,12 @@ class Trainer:
             sum(p.numel() for p in self.model.parameters()) / 1e6,
         )  # fmt: skip
 
+    def _has_checkpoint(self) -> bool:
+        return (self.run_folder / "checkpoints" / "last.safetensors").exists()
+
     def _stats(self, path: Path) -> FeatureStats:
         """Computed when the run starts and kept: a continued run must normalise with the same bits."""
-        if not (self.run_folder / "checkpoints" / "last.safetensors").exists():
+        if not self._has_checkpoint():
             stats = feature_stats(self.train, self.cache)
             save_tensors(path, {"mean": torch.from_numpy(stats.mean), "std": torch.from_numpy(stats.std)}, {})
         tensors, _ = load_tensors(path)
@@ -127,6 +131,8 @@ class Trainer:
         state = self.checkpoints.restore(self.model, self.optimizer, self.model.units.fingerprint())
         if state is None:
             return
+        if state["data"] != digest(self.train + self.dev):
+            raise WildCTCError(f"{self.run_folder}: the data has changed since the run began; choose another --out")
         self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
         self.history, self.watch.collapsed_epochs = state["history"], state["collapsed_epochs"]
@@ -138,6 +144,7 @@ class Trainer:
             "epoch": self.epoch, "group": self.group, "step": self.step, "loss_sum": self.loss_sum,
             "utterances": self.utterances, "seconds": self.seconds, "history": self.history,
             "criterion": self.criterion.state_dict(), "collapsed_epochs": self.watch.collapsed_epochs,
+            "data": digest(self.train + self.dev),
             "units": self.model.units.fingerprint(),
         }  # fmt: skip
         self.checkpoints.save(self.model, self.optimizer, state)
@@ -146,12 +153,8 @@ class Trainer:
 
     def run(self) -> Path:
         """Train to the end and write the model folder."""
-        from tqdm import tqdm
-
         reports = Reports(self.run_folder, self.history)
-        # Where nobody watches, a bar is a log: one line now and then.
-        interval = 0.5 if sys.stderr.isatty() else 60.0
-        with tqdm(total=self.total_steps, initial=self.step, unit="step", mininterval=interval) as bar:
+        with progress(total=self.total_steps, initial=self.step, unit="step") as bar:
             while not self._finished():
                 self._train_epoch(bar)
                 self._end_epoch()

@@ -10,13 +10,13 @@ import io
 import json
 import logging
 import math
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from wildctc.errors import MissingExtra
 from wildctc.files import make_folder, write_atomically, write_text, writing
+from wildctc.progress import AboveBar
 from wildctc.training.config import Config, to_yaml
 
 Metrics = dict[str, Any]  # one finished epoch, a line of metrics.jsonl
@@ -125,7 +125,7 @@ def start_log(run: Path | None) -> logging.Logger:
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
         handler.close()
-    terminal = _TerminalHandler()
+    terminal = AboveBar()
     terminal.setFormatter(logging.Formatter("%(message)s"))
     logger.addHandler(terminal)
     if run is not None:
@@ -134,15 +134,6 @@ def start_log(run: Path | None) -> logging.Logger:
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(file)
     return logger
-
-
-class _TerminalHandler(logging.Handler):
-    """Prints above a progress bar instead of through it."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        from tqdm import tqdm
-
-        tqdm.write(self.format(record), file=sys.stderr)
 
 
 class _QuietFileHandler(logging.FileHandler):
