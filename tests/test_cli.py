@@ -106,6 +106,7 @@ MISTAKES = {
         ["train", "iban", "--out", "x", "--data.dir", "nowhere"],
         "no manifest nowhere/train.jsonl.gz",
     ),
+    "missing device": (["train", "iban", "--out", "x", "--training.device", "cuda:77"], "there is no device 'cuda:77'"),
     "unknown criterion": (["train", "iban", "--out", "x", "--criterion", "otc"], "no criterion is called 'otc'"),
     "unknown source": (["prepare", "tape", "in", "out"], "tape"),
     "missing corpus": (["prepare", "jsonl", "nowhere", "out"], "nowhere"),

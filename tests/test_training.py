@@ -19,9 +19,10 @@ from wildctc.features import FeatureCache, FeatureStats, make_front_end
 from wildctc.recognizer import Recognizer
 from wildctc.text import CharUnits, Normalizer
 from wildctc.training.batches import Batches, plan_batches
+from wildctc.training.build import encoder_settings
 from wildctc.training.config import Config, apply, apply_arguments, load_recipe, parse_yaml, to_yaml, validate
 from wildctc.training.data import read_split, usable
-from wildctc.training.loop import Trainer, encoder_settings, train
+from wildctc.training.loop import Trainer, train
 from wildctc.training.rates import learning_rate
 
 RECIPES = sorted(p.name.removesuffix(".yaml") for p in (resources.files("wildctc") / "recipes").iterdir())

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from wildctc import Criterion, wildcard_ctc_loss
+from wildctc import wildcard_ctc_loss
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats, make_front_end
 from wildctc.files import load_tensors, make_folder, save_tensors, write_text
 from wildctc.progress import progress
 from wildctc.recognizer import Recognizer
 from wildctc.training.batches import Batch, Batches, plan_batches, seed_of
+from wildctc.training.build import encoder_settings, find_device, make_criterion
 from wildctc.training.checkpoints import Checkpoints, average
 from wildctc.training.config import Config, differences, parse_yaml, to_yaml, validate
 from wildctc.training.data import Example, digest, feature_stats, make_units, read_split, usable
@@ -66,7 +67,7 @@ class Trainer:
 
     def __init__(self, config: Config, run: Path) -> None:
         self.config, self.run_folder = config, run
-        self.device = _device(config.training.device)
+        self.device = find_device(config.training.device)
         self.criterion = make_criterion(config)
         self._load_data()
         self.optimizer = torch.optim.Adam(
@@ -320,32 +321,6 @@ class Trainer:
         log.info("model of epochs %s in %s: dev WER %.2f%%, CER %.2f%% (greedy)",
                  ", ".join(map(str, sorted(epochs))), folder, 100 * found.wer, 100 * found.cer)  # fmt: skip
         return folder
-
-
-def make_criterion(config: Config) -> Criterion:
-    """The criterion that the configuration names, with its overrides."""
-    overrides = {k: v for k, v in asdict(config.schedule).items() if v is not None}
-    try:
-        return Criterion(config.criterion, **overrides)
-    except (ValueError, TypeError, KeyError) as error:
-        raise WildCTCError(f"criterion {config.criterion}: {error}") from None
-
-
-def encoder_settings(config: Config) -> dict[str, Any]:
-    """The arguments of `make_encoder` but for the input's dimension."""
-    settings = asdict(config.encoder) | {"attention_dropout": config.encoder.dropout}
-    if config.encoder.kind == "e_branchformer":
-        settings |= {"cgmlp_dim": config.encoder.ff_dim, "merge_kernel": config.encoder.kernel}
-    return settings
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise WildCTCError(f"training.device: {name!r} is not a device such as auto, cpu or cuda:0") from None
 
 
 def _equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
