@@ -1,10 +1,12 @@
 """Settings, batches, the loop, and what it says when something is wrong."""
 
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, replace
 from importlib import resources
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -435,3 +437,24 @@ def test_recognizer_normalises_as_in_training():
     expected, _ = model(torch.from_numpy((x - 2) / 4)[None], torch.tensor([30]))
     assert torch.allclose(model.logits([x])[0], expected[0], atol=1e-6)
     assert Criterion("ctc").wildcards.bypass is None
+
+
+@pytest.mark.slow
+def test_iban_recipe_trains_on_real_speech_and_the_loss_takes_next_to_no_time(tmp_path):
+    if "WILDCTC_IBAN" not in os.environ:
+        pytest.skip("set WILDCTC_IBAN to the folder of the Iban corpus")
+    source = Path(os.environ["WILDCTC_IBAN"])
+    rows = [r | {"audio": str(source / r["audio"])} for r in read_rows(source / "manifest.jsonl")]
+    short = [r for r in rows if 2 < r["duration"] < 4]
+    for split, number in (("train", 40), ("dev", 4)):
+        write_rows(tmp_path / f"{split}.jsonl", [r for r in short if r["split"] == split][:number])
+    config = load_recipe("iban")
+    words = f"--data.dir {tmp_path} --data.cache {tmp_path}/features --data.train train.jsonl --data.dev dev.jsonl"
+    apply_arguments(
+        config, [*words.split(), "--training.epochs", "2", "--data.max_bad", "0.1", "--optimizer.warmup_steps", "5"]
+    )
+    train(config, tmp_path / "run")
+    first, second = read_rows(tmp_path / "run/metrics.jsonl")
+    assert second["valid_ctc_loss"] < first["valid_ctc_loss"]
+    shares = re.findall(r"loss ([\d.]+)%, waiting", (tmp_path / "run/log.txt").read_text())
+    assert float(shares[0]) < 2

@@ -66,6 +66,7 @@ def draw_curves(history: list[Metrics]) -> bytes:
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError:
         raise MissingExtra("matplotlib", "train") from None
     panels = {
@@ -80,6 +81,7 @@ def draw_curves(history: list[Metrics]) -> bytes:
         for axes, (title, names) in zip(figure.subplots(2, 2).flat, panels.items(), strict=True):
             axes.set_title(title)
             axes.set_xlabel("epoch")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.grid(alpha=0.3)
             for name in names:
                 points = [(m["epoch"], m[name]) for m in history if m[name] is not None]
