@@ -97,6 +97,20 @@ def event_epochs(folder: Path) -> list[int]:
     return [e.step for e in events.Scalars("train_loss")]
 
 
+@pytest.mark.slow
+def test_second_process_for_the_same_run_is_refused(tmp_path):
+    recipe = make_corpus(tmp_path / "corpus")
+    run = tmp_path / "run"
+    first = start(command(recipe, run, "--training.epochs", "100"))
+    while first.poll() is None and not (run / "checkpoints/last.safetensors").exists():
+        time.sleep(0.05)
+    second = start(command(recipe, run, "--training.epochs", "100"))
+    output = second.communicate()[0]
+    kill_group(first)
+    assert second.returncode == 2
+    assert "another process is training there" in output
+
+
 def test_file_that_does_not_fit_leaves_the_old_one_and_no_rest(tmp_path):
     path = tmp_path / "last.safetensors"
     save_tensors(path, {"w": torch.ones(3)}, {"step": 1})

@@ -7,6 +7,7 @@ one line that says what could not be written.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -54,6 +55,20 @@ def make_folder(path: Path) -> Path:
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+@contextlib.contextmanager
+def only_one(lock: Path) -> Iterator[None]:
+    """Keep a second process from writing the same run. The lock goes with the process, however that ends."""
+    with writing(lock):
+        file = open(lock, "w")  # noqa: SIM115 (closed below)
+    with file:
+        try:
+            # Not flock: data-loading workers would inherit it, and outlive a killed run by some seconds.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WildCTCError(f"{lock.parent}: another process is training there; wait for it or stop it") from None
+        yield
 
 
 def remove_parts(folder: Path) -> None:

@@ -22,7 +22,7 @@ import torch
 from wildctc import wildcard_ctc_loss
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats, make_front_end
-from wildctc.files import load_tensors, make_folder, save_tensors, write_text
+from wildctc.files import load_tensors, make_folder, only_one, save_tensors, write_text
 from wildctc.progress import progress
 from wildctc.recognizer import Recognizer
 from wildctc.training.batches import Batch, Batches, plan_batches, seed_of
@@ -47,10 +47,11 @@ def train(config: Config, out: str | Path) -> Path:
     """
     validate(config)
     run = make_folder(Path(out))
-    start_log(run)
-    _same_run(run, config)
-    write_text(run / "config.yaml", to_yaml(config))
-    return Trainer(config, run).run()
+    with only_one(run / ".lock"):
+        start_log(run)
+        _same_run(run, config)
+        write_text(run / "config.yaml", to_yaml(config))
+        return Trainer(config, run).run()
 
 
 def _same_run(run: Path, config: Config) -> None:
@@ -98,8 +99,9 @@ class Trainer:
         self.cache = FeatureCache(data.cache, make_front_end(front_end))
         dim = self.cache.front_end.dim
         torch.manual_seed(seed_of(config.seed))
-        blank_stats = FeatureStats(np.zeros(dim, np.float32), np.ones(dim, np.float32))
-        self.model = Recognizer(front_end, encoder_settings(config), units, blank_stats)
+        # The model comes first, since it decides how many frames a transcript needs; the statistics follow below.
+        no_stats = FeatureStats(np.zeros(dim, np.float32), np.ones(dim, np.float32))
+        self.model = Recognizer(front_end, encoder_settings(config), units, no_stats)
         lengths = self.model.output_lengths
         found = make_folder(self.run_folder / "data")
         again = self._has_checkpoint()
@@ -107,6 +109,7 @@ class Trainer:
         self.dev = usable(dev, units, self.cache, data, [1.0], lengths, found / "dev.json", again)
         if not self.train or not self.dev:
             raise WildCTCError("no usable utterances: see the reasons above")
+        self.data = digest(self.train + self.dev)
         self.stats = self._stats(found / "stats.safetensors")
         self.model.set_stats(self.stats)
         self.model.to(self.device)
@@ -132,7 +135,7 @@ class Trainer:
         state = self.checkpoints.restore(self.model, self.optimizer, self.model.units.fingerprint())
         if state is None:
             return
-        if state["data"] != digest(self.train + self.dev):
+        if state["data"] != self.data:
             raise WildCTCError(f"{self.run_folder}: the data has changed since the run began; choose another --out")
         self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
@@ -145,8 +148,7 @@ class Trainer:
             "epoch": self.epoch, "group": self.group, "step": self.step, "loss_sum": self.loss_sum,
             "utterances": self.utterances, "seconds": self.seconds, "history": self.history,
             "criterion": self.criterion.state_dict(), "collapsed_epochs": self.watch.collapsed_epochs,
-            "data": digest(self.train + self.dev),
-            "units": self.model.units.fingerprint(),
+            "data": self.data, "units": self.model.units.fingerprint(),
         }  # fmt: skip
         self.checkpoints.save(self.model, self.optimizer, state)
 
