@@ -1,0 +1,148 @@
+"""The loss inside PyTorch: derivatives, operators, torch.compile, deterministic mode."""
+
+import numpy as np
+import pytest
+import torch
+from batches import KINDS, Batch, draw_batch
+
+from wildctc import Wildcards, wildcard_ctc_loss
+from wildctc.lattice import native, ops
+from wildctc.lattice.arcs import as_lattice
+
+
+def batch_of(kind: str, **shape) -> Batch:
+    shape = {"size": 3, "frames": 20, "tokens": 4, "outputs": 4, **shape}
+    return draw_batch(np.random.default_rng(7), kind, **shape)
+
+
+def weight_tensors(batch: Batch) -> list[torch.Tensor]:
+    w = batch.wildcards
+    return [x for x in (w.bypass, w.self_loop, w.word_bypass) if x is not None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_gradcheck_of_logits_and_weights(kind, reduction, backend):
+    batch = batch_of(kind, size=2, frames=6, tokens=3)
+    batch.input_lengths, batch.target_lengths = [6, 5], [3, 2]
+    batch.targets = torch.tensor([[1, 1, 2], [2, 1, 1]])  # a repeated label
+    batch.blank = 0
+    batch.words = torch.tensor([[0, 0, 1], [-1, 0, 0]])
+    families, loops = KINDS[kind]
+    generator = torch.Generator().manual_seed(1)
+    widths = {"bypass": 3, "self_loop": 4, "word_bypass": 2}
+    weights = [torch.randn(2, widths[f], dtype=torch.float64, generator=generator) - 1 for f in families]
+    inputs = [x.clone().requires_grad_() for x in (batch.logits, *weights)]
+
+    def loss(logits, *given):
+        batch.wildcards = Wildcards(
+            **dict(zip(families, given, strict=True)), self_loop_at=batch.wildcards.self_loop_at
+        )
+        return wildcard_ctc_loss(**batch.with_logits(logits).arguments(), reduction=reduction, backend=backend)
+
+    assert torch.autograd.gradcheck(loss, inputs, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["CTC", "W", "TW"])
+@pytest.mark.parametrize("reduction", ["none", "sum"])
+def test_opcheck(kind, reduction):
+    batch = batch_of(kind)
+    batch.logits.requires_grad_()
+    for weight in weight_tensors(batch):
+        weight.requires_grad_()
+    lattice = as_lattice(**batch.arguments())
+    torch.library.opcheck(ops.forward_op, (*lattice, reduction, False, True))
+    loss, saved = native.forward(lattice, reduction, zero_infinity=False, keep=True)
+    lattice = lattice._replace(**{f: x.detach() for f, x in lattice._asdict().items() if isinstance(x, torch.Tensor)})
+    want = [True] + [w is not None for w in lattice.weights]
+    torch.library.opcheck(ops.backward_op, (torch.ones_like(loss), saved, want, *lattice, reduction))
+
+
+def step(logits, targets, input_lengths, target_lengths, words, bypass, self_loop):
+    """A training step's end: a layer, then the loss, with one family of learned weights."""
+    hidden = (logits * 1.5).tanh() * 4
+    wildcards = Wildcards(bypass=bypass, self_loop=self_loop, word_bypass=-2.0)
+    return wildcard_ctc_loss(hidden, targets, input_lengths, target_lengths, wildcards=wildcards, words=words)
+
+
+def step_inputs(frames: int, size: int) -> tuple:
+    batch = batch_of("TW", frames=frames, size=size, full_lengths=True, outputs=6)
+    batch.targets = batch.targets.clamp(min=0) % 5 + 1  # blank is 0 here
+    logits = batch.logits.float().requires_grad_()
+    lengths = torch.tensor(batch.input_lengths), torch.tensor(batch.target_lengths)
+    self_loop = torch.full((size, 5), -1.5, requires_grad=True)
+    return logits, batch.targets, *lengths, batch.words, -3.0, self_loop
+
+
+def run(function, inputs) -> list[torch.Tensor]:
+    loss = function(*inputs)
+    return [loss.detach(), *torch.autograd.grad(loss, [inputs[0], inputs[-1]])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("compiler", "dynamic"), [("aot_eager", False), ("aot_eager", True), ("inductor", False)])
+def test_a_compiled_step_without_graph_breaks_gives_the_same(compiler, dynamic):
+    torch.compiler.reset()
+    compiled = torch.compile(step, fullgraph=True, backend=compiler, dynamic=dynamic)
+    for frames, size in [(20, 3), (33, 3), (40, 4)] if dynamic else [(20, 3)]:
+        inputs = step_inputs(frames, size)
+        for found, wanted in zip(run(compiled, inputs), run(step, inputs), strict=True):
+            torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.slow
+def test_a_compiled_step_follows_a_schedule():
+    torch.compiler.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for bypass in (-3.0, -2.5, -2.0):  # numbers that change are symbolic from the second on
+        inputs = list(step_inputs(20, 3))
+        inputs[5] = bypass
+        torch.testing.assert_close(compiled(*inputs), step(*inputs))
+
+
+@pytest.mark.slow
+def test_a_weight_in_a_tensor_changes_without_recompilation():
+    torch.compiler.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    torch._dynamo.utils.counters.clear()
+    for bypass in (-3.0, -2.5, -2.0):
+        inputs = list(step_inputs(20, 3))
+        inputs[5] = torch.tensor(bypass)
+        found = compiled(*inputs)
+        inputs[5] = bypass
+        torch.testing.assert_close(found, step(*inputs))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.slow
+def test_a_compiled_step_still_refuses_bad_labels():
+    torch.compiler.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    inputs = list(step_inputs(20, 3))
+    inputs[1] = inputs[1].clone()
+    inputs[1][1, 0] = 6
+    with pytest.raises(Exception, match=r"utterance 1: target 0 is 6, must be between 0 and C - 1 = 5"):
+        compiled(*inputs)
+
+
+def test_deterministic_mode():
+    torch.use_deterministic_algorithms(True)
+    try:
+        for kind in KINDS:
+            batch = batch_of(kind)
+            batch.logits.requires_grad_()
+            wildcard_ctc_loss(**batch.arguments(), zero_infinity=True).backward()
+            assert batch.logits.grad.isfinite().all()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_no_gradient_is_computed_where_none_is_wanted(backend):
+    batch = batch_of("TW", full_lengths=True)
+    with torch.no_grad():
+        assert not wildcard_ctc_loss(**batch.arguments(), backend=backend).requires_grad
+    bypass = batch.wildcards.bypass.requires_grad_()
+    loss = wildcard_ctc_loss(**batch.arguments(), zero_infinity=True, backend=backend)
+    (gradient,) = torch.autograd.grad(loss, [bypass])  # the logits need none
+    assert gradient.shape == bypass.shape
+    assert gradient.any()
