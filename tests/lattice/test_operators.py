@@ -35,9 +35,7 @@ def test_gradcheck_of_logits_and_weights(kind, reduction, backend):
     inputs = [x.clone().requires_grad_() for x in (batch.logits, *weights)]
 
     def loss(logits, *given):
-        batch.wildcards = Wildcards(
-            **dict(zip(families, given, strict=True)), self_loop_at=batch.wildcards.self_loop_at
-        )
+        batch.wildcards = Wildcards(**dict(zip(families, given, strict=True)), self_loop_at=loops)
         return wildcard_ctc_loss(**batch.with_logits(logits).arguments(), reduction=reduction, backend=backend)
 
     assert torch.autograd.gradcheck(loss, inputs, atol=1e-7)
