@@ -53,8 +53,14 @@ class Scratch {
         return block_;
     }
 
+    // Keeps what training calls need again and again, not what one long recording took.
+    void trim() {
+        if (capacity_ > kKept) release();
+    }
+
   private:
     static constexpr std::align_val_t kAlignment{64};
+    static constexpr int64_t kKept = int64_t{8} << 20;
 
     void release() {
         if (block_ != nullptr) ::operator delete(block_, kAlignment);
@@ -68,45 +74,21 @@ class Scratch {
 
 thread_local Scratch scratch;
 
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-// What the forward pass keeps, an utterance after another: a Summary, two numbers a frame, and every kSegment-th row of
-// alphas. lattice/native.py computes the sum's upper bound from shapes alone.
-int64_t head_bytes(int64_t frames, int64_t real_size) { return 64 + 2 * aligned(frames * real_size); }
-
-// mantissa and exponent of three states at `positions` padded positions
-int64_t rows_bytes(int64_t frames, int64_t positions, int64_t real_size) {
-    return frames / kSegment * 3 * positions * 2 * real_size;
-}
-
-template <class R>
-Saved<R> saved_block(char* block, int64_t frames, int64_t positions) {
-    char* rows = block + head_bytes(frames, sizeof(R));
-    const int64_t count = frames / kSegment * 3 * positions;
-    return {reinterpret_cast<Summary*>(block), reinterpret_cast<R*>(block + 64),
-            reinterpret_cast<R*>(block + 64 + aligned(frames * static_cast<int64_t>(sizeof(R)))),
-            reinterpret_cast<R*>(rows), reinterpret_cast<Int<R>*>(rows + count * static_cast<int64_t>(sizeof(R)))};
-}
-
 struct Plan {
     std::vector<int64_t> order;          // longest first, so that threads end together
     std::vector<int64_t> target_offset;  // into concatenated targets
-    std::vector<int64_t> saved_offset;
     int threads;
 };
 
 Plan plan_of(const Batch& b, int threads) {
-    const int64_t real_size = b.dtype == DType::float64 ? 8 : 4;
     Plan plan;
     std::vector<int64_t> cost(static_cast<size_t>(b.size));
-    int64_t offset = 0, saved = 0, total = 0;
+    int64_t offset = 0, total = 0;
     for (int64_t n = 0; n < b.size; ++n) {
         const int64_t positions = padded(b.target_lengths[n] + 1);
         plan.order.push_back(n);
         plan.target_offset.push_back(offset);
-        plan.saved_offset.push_back(saved);
         offset += b.target_lengths[n];
-        saved += head_bytes(b.frames, real_size) + rows_bytes(b.frames, positions, real_size);
         total += cost[static_cast<size_t>(n)] = b.input_lengths[n] * (4 * positions + b.outputs);
     }
     std::stable_sort(plan.order.begin(), plan.order.end(),
@@ -122,8 +104,6 @@ Frames frames_of(const Batch& b, int64_t n, void* data, int64_t stride_t, int64_
     return {first, stride_t, stride_c, b.dtype, b.input_lengths[n], b.frames, b.outputs, b.blank};
 }
 
-Frames logits_of(const Batch& b, int64_t n) { return frames_of(b, n, b.logits, b.stride_t, b.stride_n, b.stride_c); }
-
 // As torch has it: `mean` divides each loss by its target's length, and then averages.
 double share_of(Reduction reduction, const Batch& b, int64_t n) {
     if (reduction != Reduction::mean) return 1;
@@ -131,7 +111,7 @@ double share_of(Reduction reduction, const Batch& b, int64_t n) {
 }
 
 template <class R>
-void reduce(const Batch& b, const ForwardResult& result) {
+void reduce(const Batch& b, const LossResult& result) {
     R* losses = static_cast<R*>(result.losses);
     double total = b.size == 0 && result.reduction == Reduction::mean ? std::numeric_limits<double>::quiet_NaN() : 0;
     for (int64_t n = 0; n < b.size; ++n) {
@@ -142,56 +122,35 @@ void reduce(const Batch& b, const ForwardResult& result) {
 }
 
 template <class R>
-void forward_as(const Batch& b, const ForwardResult& result, int threads) {
-    const Plan plan = plan_of(b, threads);
-    parallel_over(plan.order, plan.threads, [&](int64_t n) {
-        const GraphOf<R> graph(b, n, plan.target_offset[static_cast<size_t>(n)]);
-        const Graph<R>& g = graph.view();
-        Summary summary;
-        Saved<R> saved{&summary, nullptr, nullptr, nullptr, nullptr};
-        if (result.saved != nullptr)
-            saved = saved_block<R>(result.saved + plan.saved_offset[static_cast<size_t>(n)], b.frames, g.positions);
-        char* memory = scratch.reserve(kernel<R>().workspace(g, b.outputs, kSegment));
-        kernel<R>().forward(logits_of(b, n), g, kSegment, saved, memory);
-        static_cast<R*>(result.losses)[n] = static_cast<R>(-saved.summary->log_likelihood);
-    });
-    reduce<R>(b, result);
+double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResult& r) {
+    const Frames logits = frames_of(b, n, b.logits, b.stride_t, b.stride_n, b.stride_c);
+    const GraphOf<R> graph(b, n, target_offset);
+    char* memory = scratch.reserve(kernel<R>().workspace(logits, graph.view(), r.backward));
+    if (!r.backward) return -kernel<R>().forward(logits, graph.view(), memory);
+    const ArcCounts counts{r.bypass != nullptr ? r.bypass + n * r.bypass_width : nullptr,
+                           r.self_loop != nullptr ? r.self_loop + n * r.self_loop_width : nullptr,
+                           r.word != nullptr ? r.word + n * r.word_width : nullptr};
+    const Frames gradient = frames_of(b, n, r.gradient, r.stride_t, r.stride_n, r.stride_c);
+    return -kernel<R>().forward_backward(logits, graph.view(), gradient, share_of(r.reduction, b, n), counts, memory);
 }
 
 template <class R>
-void backward_as(const Batch& b, const char* saved, const BackwardResult& r, int threads) {
+void loss_as(const Batch& b, const LossResult& result, int threads) {
     const Plan plan = plan_of(b, threads);
     parallel_over(plan.order, plan.threads, [&](int64_t n) {
-        const GraphOf<R> graph(b, n, plan.target_offset[static_cast<size_t>(n)]);
-        const Graph<R>& g = graph.view();
-        const Saved<R> block =
-            saved_block<R>(const_cast<char*>(saved) + plan.saved_offset[static_cast<size_t>(n)], b.frames, g.positions);
-        const double scale = share_of(r.reduction, b, n) * static_cast<double>(static_cast<const R*>(r.scale)[n * r.scale_stride]);
-        const ArcCounts counts{r.bypass != nullptr ? r.bypass + n * r.bypass_width : nullptr,
-                               r.self_loop != nullptr ? r.self_loop + n * r.self_loop_width : nullptr,
-                               r.word != nullptr ? r.word + n * r.word_width : nullptr};
-        char* memory = scratch.reserve(kernel<R>().workspace(g, b.outputs, kSegment));
-        kernel<R>().backward(logits_of(b, n), g, kSegment, block,
-                             frames_of(b, n, r.gradient, r.stride_t, r.stride_n, r.stride_c),
-                             scale, counts, memory);
+        static_cast<R*>(result.losses)[n] = static_cast<R>(loss_of<R>(b, n, plan.target_offset[static_cast<size_t>(n)], result));
     });
+    scratch.trim();
+    reduce<R>(b, result);
 }
 
 }  // namespace
 
-void forward(const Batch& b, const ForwardResult& result, int threads) {
+void loss(const Batch& b, const LossResult& result, int threads) {
     if (b.dtype == DType::float64) {
-        forward_as<double>(b, result, threads);
+        loss_as<double>(b, result, threads);
     } else {
-        forward_as<float>(b, result, threads);
-    }
-}
-
-void backward(const Batch& b, const char* saved, const BackwardResult& result, int threads) {
-    if (b.dtype == DType::float64) {
-        backward_as<double>(b, saved, result, threads);
-    } else {
-        backward_as<float>(b, saved, result, threads);
+        loss_as<float>(b, result, threads);
     }
 }
 

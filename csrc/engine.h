@@ -5,31 +5,21 @@
 
 namespace wildctc {
 
-constexpr int64_t kSegment = 16;  // frames between two kept rows of alphas
-
 enum class Reduction : int { none = 0, mean = 1, sum = 2 };
 
-struct ForwardResult {
+struct LossResult {
     void* losses;        // (N): negative log-likelihoods, double for double logits, else float
     void* reduced;       // (1): their mean or sum, of the same type; not written without a reduction
     Reduction reduction;
     bool zero_infinity;
-    char* saved;         // null: no backward pass will follow
-};
-
-void forward(const Batch& batch, const ForwardResult& result, int threads);
-
-struct BackwardResult {
-    void* gradient;                        // (T, N, C) in the logits' dtype; null: not wanted
+    bool backward;       // false: nothing below is wanted
+    void* gradient;      // (T, N, C), of what is returned, in the logits' dtype; null: not wanted
     int64_t stride_t, stride_n, stride_c;
-    const void* scale;                     // gradient of what was returned: (1) or, without a reduction, (N)
-    int64_t scale_stride;
-    Reduction reduction;
-    double *bypass, *self_loop, *word;     // (N, width) expected counts times scale, added to; null: not wanted
+    double *bypass, *self_loop, *word;  // (N, width): the arcs' expected counts are added, times −d(returned) / d(loss_n)
     int64_t bypass_width, self_loop_width, word_width;
 };
 
-void backward(const Batch& batch, const char* saved, const BackwardResult& result, int threads);
+void loss(const Batch& batch, const LossResult& result, int threads);
 
 struct PathResult {
     double* score;       // (N)

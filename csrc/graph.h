@@ -1,6 +1,7 @@
 // The transcript graph of one utterance of a batch, in the form that the kernels read.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "batch.h"
@@ -36,16 +37,21 @@ class GraphOf {
         const int64_t U = b.target_lengths[n], K = padded(U + 1);
         const int64_t* labels = b.targets.row(n, offset);
         label_.assign(static_cast<size_t>(K), 0);
+        no_token_.assign(static_cast<size_t>(K), Format<R>::zero);
+        std::fill_n(no_token_.begin() + 1, U, 0);
         for (int64_t k = 1; k <= U; ++k) label_[static_cast<size_t>(k)] = static_cast<int32_t>(labels[k - 1]);
         for (int64_t k = 2; k <= U; ++k)
             if (labels[k - 1] == labels[k - 2]) repeats_.push_back(k);
-        farthest_back_.resize(static_cast<size_t>(K));
-        for (int64_t k = 0; k < K; ++k) farthest_back_[static_cast<size_t>(k)] = larger<int64_t>(k - 1, 0);
+        for (int64_t k = 0; k < K; ++k) {
+            farthest_back_.push_back(larger<int64_t>(k - 1, 0));
+            farthest_ahead_.push_back(k < U ? k + 1 : U);
+        }
         const bool wild = b.wildcards();
         if (wild) add_wildcards(b, n, b.words.data != nullptr ? b.words.row(n, offset) : nullptr, U, K);
-        view_ = {U, K, wild, label_.data(), repeats_.data(), static_cast<int64_t>(repeats_.size()),
+        view_ = {U, K, wild, label_.data(), no_token_.data(), repeats_.data(), static_cast<int64_t>(repeats_.size()),
                  self_loop_.view(), bypass_.view(), word_in_.view(), word_out_.view(),
-                 words_.data(), static_cast<int64_t>(words_.size()), farthest_back_.data()};
+                 words_.data(), static_cast<int64_t>(words_.size()), next_word_.data(), farthest_back_.data(),
+                 farthest_ahead_.data()};
     }
 
     const Graph<R>& view() const { return view_; }
@@ -76,15 +82,21 @@ class GraphOf {
         }
         if (!b.word_bypass.present()) return;
         for (const WordSpan& span : word_spans(words, U)) {
-            words_.push_back({span.start, span.end, span.word});
+            next_word_.resize(static_cast<size_t>(span.start + 1), static_cast<int64_t>(words_.size()));
+            words_.push_back({static_cast<int32_t>(span.start), static_cast<int32_t>(span.end), span.word});
             word_in_.set(span.end, b.word_bypass.of(n, span.word));
             word_out_.set(span.start, b.word_bypass.of(n, span.word));
-            for (int64_t k = span.start + 1; k <= span.end; ++k) farthest_back_[static_cast<size_t>(k)] = span.start;
+            for (int64_t k = span.start; k < span.end; ++k) {
+                farthest_back_[static_cast<size_t>(k + 1)] = span.start;
+                farthest_ahead_[static_cast<size_t>(k)] = span.end;
+            }
         }
+        next_word_.resize(static_cast<size_t>(K + 1), static_cast<int64_t>(words_.size()));
     }
 
     std::vector<int32_t> label_;
-    std::vector<int64_t> repeats_, farthest_back_;
+    std::vector<Int<R>> no_token_;
+    std::vector<int64_t> repeats_, next_word_, farthest_back_, farthest_ahead_;
     Weights self_loop_, bypass_, word_in_, word_out_;
     std::vector<WordArc> words_;
     Graph<R> view_;

@@ -62,6 +62,12 @@ using Vector = typename VectorOf<R>::type;
 template <class R>
 constexpr int64_t kWidth = sizeof(Vector<R>) / sizeof(R);
 
+// the least multiple of the vector width that is not below count
+template <class R>
+WILDCTC_INLINE int64_t whole_vectors(int64_t count) {
+    return (count + kWidth<R> - 1) / kWidth<R> * kWidth<R>;
+}
+
 template <class V, class T>
 WILDCTC_INLINE V load(const T* from) {
     V x;
@@ -118,6 +124,10 @@ struct Numbers {
     void clear(int64_t first, int64_t last) const {
         for (int64_t k = first; k < last; ++k) set(k, {R(1), Format<R>::zero});
     }
+    void clear_vectors(int64_t first, int64_t last) const {
+        const Scaled<Vector<R>> zero = every_lane(Scaled<R>{R(1), Format<R>::zero});
+        for (int64_t k = first; k < last; k += kWidth<R>) set_from(k, zero);
+    }
     Numbers at(int64_t offset) const { return {m + offset, e + offset}; }
 };
 
@@ -157,42 +167,49 @@ class Arena {
     char* next_;
 };
 
+// Alphas are kept for half of the frames at a time: for the second half on the way forward; those of the first half are
+// computed again when the betas get there. That takes half the memory, which then mostly fits the cache, and costs
+// little, because by then only few positions matter.
+static int64_t frames_kept(int64_t frames) { return (frames + 1) / 2; }
+
 template <class R>
 struct Workspace {
-    R *row, *gradient, *token_count;
+    R *row, *gradient, *token_count, *any_count;
     Numbers<R> either, all;   // forward: B + N, B + N + S. backward: P · beta of N, of S
     Numbers<R> word_source, word_target;  // B + N where a word starts, at its end; P · beta of S at its end, where it starts
-    Numbers<R> emission;      // (segment, positions)
-    FrameScores<R>* scores;   // (segment)
-    Numbers<R> alpha, beta;   // (segment + 1, states, positions), (2, states, positions)
-    R *bypass, *self_loop, *word;  // arc counts of the current segment
+    Numbers<R> beta;          // (2, states, positions)
+    Numbers<R> alpha;         // (kept + 1, states, positions); two rows are enough to go forward
+    Numbers<R> emission;      // (kept, positions)
+    FrameScores<R>* scores;   // (frames)
+    R *bypass, *self_loop, *word;  // arc counts of the current stretch of frames
+    char* end;
 
-    Workspace(Arena arena, const Graph<R>& g, int64_t outputs, int64_t segment) {
+    Workspace(Arena arena, const Frames& logits, const Graph<R>& g, bool backward) {
         const int64_t K = g.positions, states = g.wildcards ? 3 : 2;
-        row = arena.take<R>(outputs);
-        gradient = arena.take<R>(outputs);
+        const int64_t kept = backward ? frames_kept(logits.length) : 1;
+        row = arena.take<R>(logits.outputs);
+        gradient = arena.take<R>(logits.outputs);
         token_count = arena.take<R>(K);
+        any_count = arena.take<R>(K);
         either = arena.numbers<R>(K);
         all = arena.numbers<R>(K);
         word_source = arena.numbers<R>(K);
         word_target = arena.numbers<R>(K);
-        emission = arena.numbers<R>(segment * K);
-        scores = arena.take<FrameScores<R>>(segment);
-        alpha = arena.numbers<R>((segment + 1) * states * K);
         beta = arena.numbers<R>(2 * states * K);
+        alpha = arena.numbers<R>((kept + 1) * states * K);
+        emission = arena.numbers<R>(kept * K);
+        scores = arena.take<FrameScores<R>>(backward ? logits.length : 1);
         bypass = arena.take<R>(K);
         self_loop = arena.take<R>(K);
         word = arena.take<R>(g.num_words);
         end = arena.end();
     }
-
-    char* end;
 };
 
 template <class R>
-int64_t workspace_bytes(const Graph<R>& g, int64_t outputs, int64_t segment) {
+int64_t workspace_bytes(const Frames& logits, const Graph<R>& g, bool backward) {
     char* const somewhere = reinterpret_cast<char*>(uintptr_t{64});  // only measured, never touched
-    return Workspace<R>(Arena(somewhere), g, outputs, segment).end - somewhere;
+    return Workspace<R>(Arena(somewhere), logits, g, backward).end - somewhere;
 }
 
 template <class R>
@@ -203,19 +220,18 @@ States<R> states_of(Numbers<R> rows, int64_t row, const Graph<R>& g) {
 }
 
 template <class R>
-void clear_states(const States<R>& s, const Graph<R>& g) {
-    s.blank.clear(0, g.positions);
-    s.token.clear(0, g.positions);
-    if (g.wildcards) s.star.clear(0, g.positions);
+void clear_states(const States<R>& s, int64_t first, int64_t last, const Graph<R>& g) {
+    s.blank.clear(first, last);
+    s.token.clear(first, last);
+    if (g.wildcards) s.star.clear(first, last);
 }
 
 template <class R>
-void prepare(const Workspace<R>& w, const Graph<R>& g, int64_t segment) {
+void prepare(const Workspace<R>& w, const Graph<R>& g) {
     w.either.clear(-kLanes, g.positions + kLanes);
     w.all.clear(-kLanes, g.positions + kLanes);
     w.word_source.clear(0, g.positions);
     w.word_target.clear(0, g.positions);
-    w.emission.clear(0, segment * g.positions);
 }
 
 // ------------------------------------------------------------------------------------------------------ one frame
@@ -242,15 +258,15 @@ WILDCTC_INLINE Scaled<R> weight_at(Weighting<R> w, int64_t k) {
     return {w.m[k], w.e[k]};
 }
 
-// Alphas from before a frame to after it, at positions [0, K).
+// Alphas from before a frame to after it, at positions [0, end).
 template <class R, Arcs A, bool Settle>
 void advance(const Graph<R>& g, const States<R> from, const States<R> to, const Numbers<R> p, const FrameScores<R>& f,
-             int64_t K, const Workspace<R>& w) {
+             const int64_t end, const Workspace<R>& w) {
     using V = Vector<R>;
     const Numbers<R> either = w.either, all = w.all, word = w.word_source;
     const Weighting<R> self_loop = g.self_loop, bypass = g.bypass, word_in = g.word_in;
     const Scaled<V> blank = every_lane(f.blank), star = every_lane(f.star);
-    for (int64_t k = 0; k < K; k += kWidth<R>) {
+    for (int64_t k = 0; k < end; k += kWidth<R>) {
         const Scaled<V> c = sum(from.blank.from(k), from.token.from(k));
         if constexpr (A == Arcs::none) {
             all.set_from(k, c);
@@ -259,13 +275,18 @@ void advance(const Graph<R>& g, const States<R> from, const States<R> to, const 
             all.set_from(k, sum(c, from.star.from(k)));
         }
     }
-    if constexpr (A == Arcs::words)
-        for (int64_t i = 0; i < g.num_words && g.words[i].start < K; ++i)
-            word.set(g.words[i].end, either[g.words[i].start]);
-    for (int64_t k = 0; k < K; k += kWidth<R>) {
+    if constexpr (A == Arcs::words) {
+        const WordArc* arcs = g.words;
+        const int64_t count = g.next_word[end];
+        for (int64_t i = 0; i < count; ++i) word.set(arcs[i].end, either[arcs[i].start]);
+    }
+    for (int64_t k = 0; k < end; k += kWidth<R>) {
         to.blank.set_from(k, settled<Settle>(all.from(k) * blank));
         to.token.set_from(k, settled<Settle>(sum(from.token.from(k), all.from(k - 1)) * p.from(k)));
-        if constexpr (A != Arcs::none) {
+    }
+    // a loop of its own: by now the few numbers copied to word ends have left the store buffer
+    if constexpr (A != Arcs::none) {
+        for (int64_t k = 0; k < end; k += kWidth<R>) {
             const Scaled<V> loops = either.from(k) * weights_from(self_loop, k);
             const Scaled<V> bypasses = either.from(k - 1) * weights_from(bypass, k);
             Scaled<V> x;
@@ -279,7 +300,7 @@ void advance(const Graph<R>& g, const States<R> from, const States<R> to, const 
     }
     for (int64_t i = 0; i < g.num_repeats; ++i) {
         const int64_t k = g.repeats[i];
-        if (k >= K) break;
+        if (k >= end) break;
         Scaled<R> x = sum(from.token[k], from.blank[k - 1]);
         if constexpr (A != Arcs::none) x = sum(x, from.star[k - 1]);
         to.token.set(k, settled<Settle>(x * p[k]));
@@ -296,22 +317,24 @@ Band retreat(const Graph<R>& g, const States<R> from, const States<R> to, const 
     const Numbers<R> token = w.either, star = w.all, word = w.word_target;
     const Weighting<R> self_loop = g.self_loop, bypass = g.bypass, word_out = g.word_out;
     const Scaled<V> p_blank = every_lane(f.blank), p_star = every_lane(f.star);
-    from.blank.clear(reach.begin, band.begin);
-    token.clear(reach.begin, band.begin);
-    star.clear(reach.begin, band.begin);
-    token.clear(band.end, band.end + kWidth<R>);
-    star.clear(band.end, band.end + kWidth<R>);
-    for (int64_t k = band.begin; k < band.end; k += kWidth<R>) {
-        token.set_from(k, from.token.from(k) * p.from(k));
-        if constexpr (A != Arcs::none) star.set_from(k, from.star.from(k) * p_star);
+    from.blank.clear_vectors(reach.begin, band.begin);
+    token.clear_vectors(reach.begin, band.begin);
+    token.clear_vectors(band.end, band.end + kWidth<R>);
+    if constexpr (A != Arcs::none) {
+        star.clear_vectors(reach.begin, band.begin);
+        star.clear_vectors(band.end, band.end + kWidth<R>);
     }
+    if constexpr (A != Arcs::none)
+        for (int64_t k = band.begin; k < band.end; k += kWidth<R>) star.set_from(k, from.star.from(k) * p_star);
     if constexpr (A == Arcs::words) {
-        word.clear(reach.begin, reach.end);
-        for (int64_t i = 0; i < g.num_words; ++i) {
-            const WordArc& arc = g.words[i];
-            if (arc.end >= band.begin && arc.end < band.end) word.set(arc.start, star[arc.end]);
+        const WordArc* arcs = g.words;
+        const int64_t count = g.next_word[reach.end];
+        for (int64_t i = g.next_word[reach.begin]; i < count; ++i) {
+            const bool inside = arcs[i].end >= band.begin && arcs[i].end < band.end;
+            word.set(arcs[i].start, {star.m[arcs[i].end], inside ? star.e[arcs[i].end] : Format<R>::zero});
         }
     }
+    for (int64_t k = band.begin; k < band.end; k += kWidth<R>) token.set_from(k, from.token.from(k) * p.from(k));
     for (int64_t k = reach.begin; k < reach.end; k += kWidth<R>) {
         const Scaled<V> onward = sum(from.blank.from(k) * p_blank, token.from(k + 1));
         if constexpr (A == Arcs::none) {
@@ -350,26 +373,28 @@ Band retreat(const Graph<R>& g, const States<R> from, const States<R> to, const 
 // posterior is at most its own, so all that is dropped together is below T · 3 (U + 1) · irrelevant: under 1e-9 (float)
 // or 1e-22 (double) of the gradient for an hour of speech, and a sharp model leaves little more than its alignment.
 template <class R, Arcs A>
-Occupancy<R> occupancy(const States<R> alpha, const States<R> beta, Int<R> total_e, Band& band, R* token_count) {
+Occupancy<R> occupancy(const States<R> alpha, const States<R> beta, Int<R> total_e, Band& band,
+                       const Workspace<R>& w) {
     using V = Vector<R>;
     const Scaled<V> unit = every_lane(Scaled<R>{R(1), -total_e});
     V blank{}, token{}, star{};
-    Band kept{band.end, band.begin};
     for (int64_t k = band.begin; k < band.end; k += kWidth<R>) {
         const V b = plain(alpha.blank.from(k) * beta.blank.from(k) * unit);
         const V n = plain(alpha.token.from(k) * beta.token.from(k) * unit);
-        V s{};
-        if constexpr (A != Arcs::none) s = plain(alpha.star.from(k) * beta.star.from(k) * unit);
-        store(token_count + k, n);
+        V all = b + n;
+        if constexpr (A != Arcs::none) {
+            const V s = plain(alpha.star.from(k) * beta.star.from(k) * unit);
+            star += s;
+            all += s;
+        }
+        store(w.token_count + k, n);
+        store(w.any_count + k, all);
         blank += b;
         token += n;
-        star += s;
-        if (sum_of_lanes<R>(b + n + s) > Format<R>::irrelevant) {
-            kept.begin = k < kept.begin ? k : kept.begin;
-            kept.end = k + kWidth<R>;
-        }
     }
-    if (kept.begin < kept.end) band = kept;
+    const auto irrelevant = [&](int64_t k) { return sum_of_lanes<R>(load<V>(w.any_count + k)) < Format<R>::irrelevant; };
+    while (band.end - band.begin > kWidth<R> && irrelevant(band.begin)) band.begin += kWidth<R>;
+    while (band.end - band.begin > kWidth<R> && irrelevant(band.end - kWidth<R>)) band.end -= kWidth<R>;
     const R in_blank = sum_of_lanes<R>(blank), in_star = sum_of_lanes<R>(star);
     return {in_blank, in_star, in_blank + in_star + sum_of_lanes<R>(token)};
 }
@@ -405,74 +430,61 @@ void count_arcs(const Graph<R>& g, const States<R> alpha, Int<R> total_e, R tota
 // --------------------------------------------------------------------------------------------------- an utterance
 
 template <class R>
-void copy_states(Numbers<R> from, int64_t from_row, Numbers<R> to, int64_t to_row, const Graph<R>& g) {
-    const size_t count = static_cast<size_t>((g.wildcards ? 3 : 2) * g.positions);
-    const States<R> source = states_of(from, from_row, g), target = states_of(to, to_row, g);
-    std::memcpy(target.blank.m, source.blank.m, count * sizeof(R));
-    std::memcpy(target.blank.e, source.blank.e, count * sizeof(Int<R>));
-}
-
-// One frame forward. Which frames settle depends on the frame alone, so that a replay gives the same numbers.
-template <class R, Arcs A>
-void advance_at(int64_t t, const Graph<R>& g, const States<R>& from, const States<R>& to, const Numbers<R>& p,
-                const FrameScores<R>& f, int64_t end, const Workspace<R>& w) {
-    if (t % kSettle == kSettle - 1) {
-        advance<R, A, true>(g, from, to, p, f, end, w);
-    } else {
-        advance<R, A, false>(g, from, to, p, f, end, w);
-    }
-}
-
-template <class R>
 void start_state(const States<R>& s, const Graph<R>& g) {
-    clear_states(s, g);
+    clear_states(s, 0, g.positions, g);
     s.blank.set(0, {R(1), 0});
 }
 
 template <class R, Arcs A>
-bool run_forward(const Frames& logits, const Graph<R>& g, int64_t segment, const Saved<R>& saved,
-                 const Workspace<R>& w) {
-    const Numbers<R> kept{saved.alpha_m, saved.alpha_e};
+void advance_at(int64_t t, const Graph<R>& g, const States<R>& from, const States<R>& to, const Numbers<R>& p,
+                const FrameScores<R>& f, int64_t end, const Workspace<R>& w) {
+    const auto step = t % kSettle == kSettle - 1 ? advance<R, A, true> : advance<R, A, false>;
+    step(g, from, to, p, f, end, w);
+}
+
+// One frame after another. The state before frame t goes to row(t) of w.alpha, and the frame's emissions and scores to
+// where `emission_row` and `scores_of` say. False if a frame has no softmax.
+template <class R, Arcs A, class Row, class EmissionRow, class ScoresOf>
+bool run_forward(const Frames& logits, const Graph<R>& g, const Frames& gradient, const Workspace<R>& w, Row row,
+                 EmissionRow emission_row, ScoresOf scores_of) {
+    const int64_t whole = whole_vectors<R>(g.tokens + 1);
+    prepare(w, g);
+    start_state(states_of(w.alpha, row(0), g), g);
+    int64_t reach = 0;  // no path has come farther yet
     for (int64_t t = 0; t < logits.length; ++t) {
-        if (kept.m != nullptr && t > 0 && t % segment == 0) copy_states(w.alpha, t % 2, kept, t / segment - 1, g);
         const R* x = load_row<R>(logits, t, w.row);
-        R max, sum;
-        if (!row_stats(x, logits.outputs, logits.blank, max, sum)) return false;
-        if (kept.m != nullptr) {
-            saved.row_max[t] = max;
-            saved.row_sum[t] = sum;
-        }
-        const FrameScores<R> f = frame_scores(x[logits.blank], max, sum, logits.outputs);
-        token_emissions(x, g, f, g.positions, w.emission);
-        advance_at<R, A>(t, g, states_of(w.alpha, t % 2, g), states_of(w.alpha, (t + 1) % 2, g), w.emission, f,
-                         g.positions, w);
+        FrameScores<R>& f = scores_of(t);
+        R* relative = gradient_row<R>(gradient, t, w.gradient);
+        if (!score_frame(x, logits.outputs, logits.blank, relative, f)) return false;
+        reach = g.farthest_ahead[reach];
+        const int64_t end = whole_vectors<R>(reach + 1);
+        const Numbers<R> p = w.emission.at(emission_row(t) * g.positions);
+        const States<R> next = states_of(w.alpha, row(t + 1), g);
+        token_emissions(x, relative, g, f, end, p);
+        advance_at<R, A>(t, g, states_of(w.alpha, row(t), g), next, p, f, end, w);
+        clear_states(next, end, whole, g);
     }
     return true;
 }
 
 template <class R>
-void forward(const Frames& logits, const Graph<R>& g, int64_t segment, const Saved<R>& saved, char* memory) {
-    const Workspace<R> w(Arena(memory), g, logits.outputs, segment);
-    prepare(w, g, 1);
-    start_state(states_of(w.alpha, 0, g), g);
-    const auto run = !g.wildcards ? run_forward<R, Arcs::none>
-                     : g.num_words == 0 ? run_forward<R, Arcs::tokens> : run_forward<R, Arcs::words>;
-    const bool ok = run(logits, g, segment, saved, w);
-    Summary& out = *saved.summary;
-    if (!ok) {
-        out = {std::numeric_limits<double>::quiet_NaN(), 0, 0, Outcome::nan};
-        return;
-    }
-    const States<R> state = states_of(w.alpha, logits.length % 2, g);
-    Scaled<R> total = sum(state.blank[g.tokens], state.token[g.tokens]);
-    if (g.wildcards) total = sum(total, state.star[g.tokens]);
+double log_likelihood(const States<R>& last, const Graph<R>& g, Scaled<R>& total) {
+    total = sum(last.blank[g.tokens], last.token[g.tokens]);
+    if (g.wildcards) total = sum(total, last.star[g.tokens]);
     total = normalised(total);
-    const double log_likelihood = std::log(static_cast<double>(total.m)) + static_cast<double>(total.e) * 0.69314718055994530942;
-    if (is_zero(total)) {
-        out = {-std::numeric_limits<double>::infinity(), 0, 0, Outcome::infeasible};
-    } else {
-        out = {log_likelihood, static_cast<double>(total.m), static_cast<int64_t>(total.e), Outcome::feasible};
-    }
+    if (is_zero(total)) return -std::numeric_limits<double>::infinity();
+    return std::log(static_cast<double>(total.m)) + static_cast<double>(total.e) * 0.69314718055994530942;
+}
+
+template <class R, Arcs A>
+double forward_with(const Frames& logits, const Graph<R>& g, char* memory) {
+    const Workspace<R> w(Arena(memory), logits, g, false);
+    const auto row = [](int64_t t) { return t % 2; };
+    const auto only = [](int64_t) { return int64_t{0}; };
+    const auto scores = [&](int64_t) -> FrameScores<R>& { return *w.scores; };
+    if (!run_forward<R, A>(logits, g, Frames{}, w, row, only, scores)) return std::numeric_limits<double>::quiet_NaN();
+    Scaled<R> total;
+    return log_likelihood(states_of(w.alpha, row(logits.length), g), g, total);
 }
 
 template <class R>
@@ -491,85 +503,114 @@ void flush_counts(const Graph<R>& g, double scale, const ArcCounts& counts, cons
         counts.word[g.words[i].word] += static_cast<double>(w.word[i]) * scale;
 }
 
-// Alphas of a segment's frames into w.alpha (row i: before its frame i), with the emissions beside them, at positions
-// [0, end): no path comes back from a position that matters no more.
+// Alphas of frames [0, count) again, into rows 0…count of w.alpha, with their emissions, at positions [0, end): no path
+// comes back from beyond the last position that matters.
 template <class R, Arcs A>
-void replay(const Frames& logits, const Graph<R>& g, const Saved<R>& saved, int64_t first, int64_t count,
-            int64_t segment, int64_t end, const Workspace<R>& w) {
-    if (first == 0) {
-        start_state(states_of(w.alpha, 0, g), g);
-    } else {
-        copy_states(Numbers<R>{saved.alpha_m, saved.alpha_e}, first / segment - 1, w.alpha, 0, g);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-        const int64_t t = first + i;
-        const R* x = load_row<R>(logits, t, w.row);
-        const Numbers<R> p = w.emission.at(i * g.positions);
-        w.scores[i] = frame_scores(x[logits.blank], saved.row_max[t], saved.row_sum[t], logits.outputs);
-        token_emissions(x, g, w.scores[i], end, p);
-        advance_at<R, A>(t, g, states_of(w.alpha, i, g), states_of(w.alpha, i + 1, g), p, w.scores[i], end, w);
+void replay(const Frames& logits, const Graph<R>& g, const Frames& gradient, int64_t count, int64_t end,
+            const Workspace<R>& w) {
+    start_state(states_of(w.alpha, 0, g), g);
+    for (int64_t t = 0; t < count; ++t) {
+        const Numbers<R> p = w.emission.at(t * g.positions);
+        const R* relative = in_place<R>(gradient) ? gradient_row<R>(gradient, t, w.gradient) : nullptr;
+        const R* x = relative == nullptr || !w.scores[t].flat ? load_row<R>(logits, t, w.row) : nullptr;
+        token_emissions(x, relative, g, w.scores[t], end, p);
+        advance_at<R, A>(t, g, states_of(w.alpha, t, g), states_of(w.alpha, t + 1, g), p, w.scores[t], end, w);
     }
 }
 
+// What goes from frame to frame on the way back.
+template <class R>
+struct Backward {
+    const Frames &logits, &gradient;
+    const Graph<R>& g;
+    const Workspace<R>& w;
+    const ArcCounts& counts;
+    const Int<R> total_e;
+    const R scale;
+    States<R> beta, earlier;
+    Band band;
+
+    bool counting() const { return counts.bypass != nullptr || counts.self_loop != nullptr || counts.word != nullptr; }
+};
+
+// Frames [first, first + count), whose alphas and emissions are in the workspace.
 template <class R, Arcs A>
-void run_backward(const Frames& logits, const Graph<R>& g, int64_t segment, const Saved<R>& saved,
-                  const Frames& gradient, R scale, const ArcCounts& counts, const Workspace<R>& w) {
-    const Int<R> total_e = static_cast<Int<R>>(saved.summary->total_e);
-    const bool arcs_wanted = counts.bypass != nullptr || counts.self_loop != nullptr || counts.word != nullptr;
-    States<R> beta = states_of(w.beta, 0, g), earlier = states_of(w.beta, 1, g);
-    clear_states(beta, g);
-    beta.blank.set(g.tokens, {R(1), 0});
-    beta.token.set(g.tokens, {R(1), 0});
-    if (A != Arcs::none) beta.star.set(g.tokens, {R(1), 0});
-    Band band{g.tokens / kWidth<R> * kWidth<R>, g.tokens / kWidth<R> * kWidth<R> + kWidth<R>};
-    for (int64_t first = (logits.length - 1) / segment * segment; first >= 0; first -= segment) {
-        const int64_t count = logits.length - first < segment ? logits.length - first : segment;
-        replay<R, A>(logits, g, saved, first, count, segment, band.end, w);
-        if (arcs_wanted) clear_counts(g, w);
-        for (int64_t i = count - 1; i >= 0; --i) {
-            const int64_t t = first + i;
-            const Occupancy<R> n = occupancy<R, A>(states_of(w.alpha, i + 1, g), beta, total_e, band, w.token_count);
-            if (gradient.data != nullptr) {
-                R* row = gradient_row<R>(gradient, t, w.gradient);
-                gradient_row_of(load_row<R>(logits, t, w.row), g, logits.outputs, logits.blank, w.scores[i],
-                                saved.row_max[t], saved.row_sum[t], n, band, w.token_count, scale, row);
-                store_row<R>(gradient, t, row);
-            }
-            const auto step = t % kSettle == 0 ? retreat<R, A, true> : retreat<R, A, false>;
-            const Band reach = step(g, beta, earlier, w.emission.at(i * g.positions), w.scores[i], band, w);
-            if (A != Arcs::none && arcs_wanted) count_arcs(g, states_of(w.alpha, i, g), total_e, n.total, band, w);
-            band = reach;
-            const States<R> last = beta;
-            beta = earlier;
-            earlier = last;
+void run_backward(Backward<R>& b, int64_t first, int64_t count) {
+    const Graph<R>& g = b.g;
+    const Workspace<R>& w = b.w;
+    if (b.counting()) clear_counts(g, w);
+    for (int64_t i = count - 1; i >= 0; --i) {
+        const int64_t t = first + i;
+        const Occupancy<R> n = occupancy<R, A>(states_of(w.alpha, i + 1, g), b.beta, b.total_e, b.band, w);
+        if (b.gradient.data != nullptr) {
+            R* row = gradient_row<R>(b.gradient, t, w.gradient);
+            if (!in_place<R>(b.gradient))
+                exponentials(load_row<R>(b.logits, t, w.row), b.logits.outputs, w.scores[t].max, row);
+            finish_gradient(g, b.logits.outputs, b.logits.blank, w.scores[t], n, b.band, w.token_count, b.scale, row);
+            store_row<R>(b.gradient, t, row);
         }
-        if (arcs_wanted) flush_counts(g, static_cast<double>(scale), counts, w);
+        const auto step = t % kSettle == 0 ? retreat<R, A, true> : retreat<R, A, false>;
+        const Band reach = step(g, b.beta, b.earlier, w.emission.at(i * g.positions), w.scores[t], b.band, w);
+        if (A != Arcs::none && b.counting()) count_arcs(g, states_of(w.alpha, i, g), b.total_e, n.total, b.band, w);
+        b.band = reach;
+        const States<R> last = b.beta;
+        b.beta = b.earlier;
+        b.earlier = last;
     }
+    if (b.counting()) flush_counts(g, static_cast<double>(b.scale), b.counts, w);
+}
+
+template <class R, Arcs A>
+double forward_backward_with(const Frames& logits, const Graph<R>& g, const Frames& gradient, double scale,
+                             const ArcCounts& counts, char* memory) {
+    const Workspace<R> w(Arena(memory), logits, g, true);
+    const int64_t T = logits.length, kept = frames_kept(T), half = T - kept;  // frames [half, T) are kept
+    const auto row = [&](int64_t t) { return t >= half ? t - half : (half - t) % 2; };
+    const auto emission_row = [&](int64_t t) { return t >= half ? t - half : 0; };
+    const auto scores = [&](int64_t t) -> FrameScores<R>& { return w.scores[t]; };
+    Scaled<R> total{R(1), 0};
+    double result = std::numeric_limits<double>::quiet_NaN();
+    if (run_forward<R, A>(logits, g, gradient, w, row, emission_row, scores))
+        result = log_likelihood(states_of(w.alpha, row(T), g), g, total);
+    if (!(result > -std::numeric_limits<double>::infinity())) {
+        const R value = result != result && scale != 0 ? std::numeric_limits<R>::quiet_NaN() : R(0);
+        if (gradient.data != nullptr) fill_frames<R>(gradient, 0, T, value, w.gradient);
+    } else {
+        const int64_t last = g.tokens / kWidth<R> * kWidth<R>;
+        Backward<R> b{logits, gradient, g, w, counts, total.e, static_cast<R>(scale), states_of(w.beta, 0, g),
+                      states_of(w.beta, 1, g), {last, last + kWidth<R>}};
+        clear_states(b.beta, 0, g.positions, g);
+        b.beta.blank.set(g.tokens, {R(1), 0});
+        b.beta.token.set(g.tokens, {R(1), 0});
+        if (A != Arcs::none) b.beta.star.set(g.tokens, {R(1), 0});
+        run_backward<R, A>(b, half, kept);
+        replay<R, A>(logits, g, gradient, half, b.band.end, w);
+        run_backward<R, A>(b, 0, half);
+    }
+    if (gradient.data != nullptr) fill_frames<R>(gradient, T, gradient.allotted, R(0), w.gradient);
+    return result;
 }
 
 template <class R>
-void backward(const Frames& logits, const Graph<R>& g, int64_t segment, const Saved<R>& saved, const Frames& gradient,
-              double scale, const ArcCounts& counts, char* memory) {
-    const Workspace<R> w(Arena(memory), g, logits.outputs, segment);
-    const Outcome outcome = saved.summary->outcome;
-    const bool write = gradient.data != nullptr;
-    if (outcome != Outcome::feasible || scale == 0 || logits.length == 0) {
-        const bool nan = outcome == Outcome::nan && scale != 0;
-        if (write) fill_frames<R>(gradient, 0, logits.length, nan ? std::numeric_limits<R>::quiet_NaN() : R(0), w.gradient);
-    } else {
-        prepare(w, g, segment);
-        const auto run = !g.wildcards ? run_backward<R, Arcs::none>
-                         : g.num_words == 0 ? run_backward<R, Arcs::tokens> : run_backward<R, Arcs::words>;
-        run(logits, g, segment, saved, gradient, static_cast<R>(scale), counts, w);
-    }
-    if (write) fill_frames<R>(gradient, logits.length, gradient.allotted, R(0), w.gradient);
+double forward(const Frames& logits, const Graph<R>& g, char* memory) {
+    const auto run = !g.wildcards ? forward_with<R, Arcs::none>
+                     : g.num_words == 0 ? forward_with<R, Arcs::tokens> : forward_with<R, Arcs::words>;
+    return run(logits, g, memory);
+}
+
+template <class R>
+double forward_backward(const Frames& logits, const Graph<R>& g, const Frames& gradient, double scale,
+                        const ArcCounts& counts, char* memory) {
+    const auto run = !g.wildcards ? forward_backward_with<R, Arcs::none>
+                     : g.num_words == 0 ? forward_backward_with<R, Arcs::tokens> : forward_backward_with<R, Arcs::words>;
+    return run(logits, g, gradient, scale, counts, memory);
 }
 
 }  // namespace
 
 Kernels kernels() {
-    return {{workspace_bytes<float>, forward<float>, backward<float>},
-            {workspace_bytes<double>, forward<double>, backward<double>},
+    return {{workspace_bytes<float>, forward<float>, forward_backward<float>},
+            {workspace_bytes<double>, forward<double>, forward_backward<double>},
             WILDCTC_NAME(WILDCTC_ISA)};
 }
 

@@ -26,7 +26,7 @@ struct Frames {
 };
 
 struct WordArc {
-    int64_t start, end;  // positions that the arc joins
+    int32_t start, end;  // positions that the arc joins
     int64_t word;
 };
 
@@ -43,37 +43,29 @@ struct Graph {
     int64_t tokens;         // U
     int64_t positions;      // padded(U + 1)
     bool wildcards;         // false: plain CTC
-    const int32_t* label;   // [k]: y_k, the token that enters position k; label[0] is unused
+    const int32_t* label;   // [k]: y_k, the token that enters position k; any label where there is none
+    const Int<R>* no_token; // [k]: 0, or the exponent of 0 where no token enters position k
     const int64_t* repeats; // positions k with y_k = y_{k-1}
     int64_t num_repeats;
     Weighting<R> self_loop; // [k]: e^weight of the loop at position k
     Weighting<R> bypass;    // [k]: of the bypass into position k
     Weighting<R> word_in;   // [k]: of the word that ends at position k
     Weighting<R> word_out;  // [k]: of the word that starts at position k
-    const WordArc* words;
+    const WordArc* words;   // from left to right
     int64_t num_words;
-    const int64_t* farthest_back;  // [k]: the first position from which an arc leads to position k or beyond it
+    const int64_t* next_word;  // [k]: the first of them that starts at position k or later
+    const int64_t* farthest_back;   // [k]: the first position from which an arc leads to k or beyond
+    const int64_t* farthest_ahead;  // [k]: the last position to which an arc leads from k or before
 };
 
-enum class Outcome : int64_t { feasible = 0, infeasible = 1, nan = 2 };
-
-// What the forward pass leaves for the backward pass, at the head of an utterance's saved block.
-struct Summary {
-    double log_likelihood;
-    double total_m;   // the likelihood itself, as a scaled number
-    int64_t total_e;
-    Outcome outcome;
-};
-
-// Where the alphas are kept: the state before frames 0, segment, 2·segment, …; the rest is computed again, a segment
-// at a time, which is cheaper than writing all of them to memory and reading them back.
+// The softmax of one frame, but for its tokens.
 template <class R>
-struct Saved {
-    Summary* summary;
-    R* row_max;       // [t]: largest non-blank logit
-    R* row_sum;       // [t]: sum over non-blank of e^(logit - row_max)
-    R* alpha_m;       // (checkpoints, states, positions)
-    Int<R>* alpha_e;
+struct FrameScores {
+    R max, sum;        // of the non-blank logits: the largest, and the sum of e^(logit − max)
+    bool flat;         // e^(logit − max) is a normal number for all of them
+    R non_blank;       // 1 − P(blank), not by subtraction
+    Scaled<R> token;   // P(v) = e^(logit − max) · token, v not blank
+    Scaled<R> blank, star;
 };
 
 // Expected counts of the arcs, times scale, are added here: minus the gradient to their weights. Any may be null.
@@ -86,12 +78,12 @@ struct ArcCounts {
 template <class R>
 struct Kernel {
     // bytes of scratch memory that one thread needs for an utterance
-    int64_t (*workspace)(const Graph<R>&, int64_t outputs, int64_t segment);
-    // saved.alpha_m may be null: only the likelihood is wanted
-    void (*forward)(const Frames& logits, const Graph<R>&, int64_t segment, const Saved<R>&, char* workspace);
-    // gradient.data may be null: only arc counts are wanted
-    void (*backward)(const Frames& logits, const Graph<R>&, int64_t segment, const Saved<R>&, const Frames& gradient,
-                     double scale, const ArcCounts& counts, char* workspace);
+    int64_t (*workspace)(const Frames& logits, const Graph<R>&, bool backward);
+    // the log-likelihood alone: −inf if there is no path, NaN if a frame has no softmax
+    double (*forward)(const Frames& logits, const Graph<R>&, char* workspace);
+    // with the gradient, times scale, and the arcs' counts; gradient.data may be null
+    double (*forward_backward)(const Frames& logits, const Graph<R>&, const Frames& gradient, double scale,
+                               const ArcCounts& counts, char* workspace);
 };
 
 struct Kernels {

@@ -43,25 +43,17 @@ NB_MODULE(_native, m) {
                                  blank, weights(bypass), weights(self_loop), weights(word_bypass), loops_at_words};
             })
         .def("check", [](const Batch& b) { check(b); })
-        .def("forward",
-             [](const Batch& b, uintptr_t losses, uintptr_t reduced, int reduction, bool zero_infinity, uintptr_t saved,
-                int threads) {
-                 const nb::gil_scoped_release release;
-                 forward(b, {pointer<void>(losses), pointer<void>(reduced), static_cast<Reduction>(reduction), zero_infinity,
-                             pointer<char>(saved)}, threads);
-             })
-        .def("backward",
-             [](const Batch& b, uintptr_t saved, uintptr_t scale, int64_t scale_stride, int reduction,
-                uintptr_t gradient,
-                std::tuple<int64_t, int64_t, int64_t> strides, std::tuple<uintptr_t, int64_t> bypass,
+        .def("loss",
+             [](const Batch& b, uintptr_t losses, uintptr_t reduced, int reduction, bool zero_infinity, bool backward,
+                uintptr_t gradient, std::tuple<int64_t, int64_t, int64_t> strides, std::tuple<uintptr_t, int64_t> bypass,
                 std::tuple<uintptr_t, int64_t> self_loop, std::tuple<uintptr_t, int64_t> word, int threads) {
                  const nb::gil_scoped_release release;
-                 backward(b, pointer<const char>(saved),
-                          {pointer<void>(gradient), std::get<0>(strides), std::get<1>(strides), std::get<2>(strides),
-                           pointer<const void>(scale), scale_stride, static_cast<Reduction>(reduction), pointer<double>(std::get<0>(bypass)),
-                           pointer<double>(std::get<0>(self_loop)), pointer<double>(std::get<0>(word)),
-                           std::get<1>(bypass), std::get<1>(self_loop), std::get<1>(word)},
-                          threads);
+                 loss(b,
+                      {pointer<void>(losses), pointer<void>(reduced), static_cast<Reduction>(reduction), zero_infinity,
+                       backward, pointer<void>(gradient), std::get<0>(strides), std::get<1>(strides), std::get<2>(strides),
+                       pointer<double>(std::get<0>(bypass)), pointer<double>(std::get<0>(self_loop)),
+                       pointer<double>(std::get<0>(word)), std::get<1>(bypass), std::get<1>(self_loop), std::get<1>(word)},
+                      threads);
              })
         .def("best_path", [](const Batch& b, uintptr_t score, uintptr_t position, uintptr_t state, uintptr_t arc, int threads) {
             const nb::gil_scoped_release release;

@@ -56,10 +56,16 @@ constexpr DType own_dtype() {
     return sizeof(R) == 4 ? DType::float32 : DType::float64;
 }
 
+// Rows of this tensor can be computed where they stand.
+template <class R>
+static bool in_place(const Frames& f) {
+    return f.data != nullptr && f.dtype == own_dtype<R>() && f.stride_c == 1;
+}
+
 // The logits of frame t, in place where that is possible, else converted into `scratch`.
 template <class R>
 static const R* load_row(const Frames& f, int64_t t, R* scratch) {
-    if (f.dtype == own_dtype<R>() && f.stride_c == 1) return static_cast<const R*>(f.data) + t * f.stride_t;
+    if (in_place<R>(f)) return static_cast<const R*>(f.data) + t * f.stride_t;
     switch (f.dtype) {
         case DType::float32: gather_row<float>(f, t, scratch, [](float x) { return static_cast<R>(x); }); break;
         case DType::float64: gather_row<double>(f, t, scratch, [](double x) { return static_cast<R>(x); }); break;
@@ -75,16 +81,14 @@ static inline void scatter_row(const Frames& f, int64_t t, const R* from, Conver
     for (int64_t v = 0; v < f.outputs; ++v) row[v * f.stride_c] = convert(from[v]);
 }
 
-// Where to compute the gradient of frame t: the tensor's own row where that is possible, else `scratch`.
 template <class R>
 static R* gradient_row(const Frames& f, int64_t t, R* scratch) {
-    if (f.dtype == own_dtype<R>() && f.stride_c == 1) return static_cast<R*>(f.data) + t * f.stride_t;
-    return scratch;
+    return in_place<R>(f) ? static_cast<R*>(f.data) + t * f.stride_t : scratch;
 }
 
 template <class R>
 static void store_row(const Frames& f, int64_t t, const R* row) {
-    if (f.dtype == own_dtype<R>() && f.stride_c == 1) return;  // gradient_row was the tensor itself
+    if (in_place<R>(f)) return;
     switch (f.dtype) {
         case DType::float32: scatter_row<float>(f, t, row, [](R x) { return static_cast<float>(x); }); break;
         case DType::float64: scatter_row<double>(f, t, row, [](R x) { return static_cast<double>(x); }); break;

@@ -145,17 +145,23 @@ template <class V>
 WILDCTC_INLINE Scaled<V> sum(Scaled<V> a, Scaled<V> b, Scaled<V> c, Scaled<V> d) {
     const Int<V> e = larger(larger(a.e, b.e), larger(c.e, d.e)), base = e - FormatOf<V>::bias;
     const Int<V> least = splat<Int<V>>(FormatOf<V>::bias - FormatOf<V>::negligible);
-    return {a.m * power_of_two<V>(larger(a.e - base, least)) + b.m * power_of_two<V>(larger(b.e - base, least)) +
-                c.m * power_of_two<V>(larger(c.e - base, least)) + d.m * power_of_two<V>(larger(d.e - base, least)), e};
+    return {(a.m * power_of_two<V>(larger(a.e - base, least)) + b.m * power_of_two<V>(larger(b.e - base, least))) +
+                (c.m * power_of_two<V>(larger(c.e - base, least)) + d.m * power_of_two<V>(larger(d.e - base, least))), e};
 }
 
-// The same number with its mantissa in [1, 2); what has sunk below every exponent is 0.
+// The same number with its mantissa in [1, 2).
 template <class V>
-WILDCTC_INLINE Scaled<V> normalised(Scaled<V> a) {
+WILDCTC_INLINE Scaled<V> with_mantissa_near_one(Scaled<V> a) {
     const Int<V> bits = bits_of(a.m);
     const Int<V> shift = (bits >> FormatOf<V>::mantissa_bits) - FormatOf<V>::bias;
-    const Int<V> e = a.e + shift;
-    return {same_bits<V>(bits - to_exponent_field<V>(shift)), larger(e, splat<Int<V>>(FormatOf<V>::zero))};
+    return {same_bits<V>(bits - to_exponent_field<V>(shift)), a.e + shift};
+}
+
+// ... and an exponent not below that of 0
+template <class V>
+WILDCTC_INLINE Scaled<V> normalised(Scaled<V> a) {
+    const Scaled<V> x = with_mantissa_near_one(a);
+    return {x.m, larger(x.e, splat<Int<V>>(FormatOf<V>::zero))};
 }
 
 // The plain number, for one that is at most about 1; 0 when it is below the format's range.
@@ -173,26 +179,20 @@ WILDCTC_INLINE bool is_zero(Scaled<R> a) {
     return a.e < Format<R>::zero / 2;
 }
 
-// e^r for |r| <= ln(2)/2 by its Taylor series: the first term left out is below 6e-9 (float), 5e-18 (double)
+// e^r for |r| <= ln(2)/2 by its Taylor series: the first term left out is below 6e-9 (float), 5e-18 (double). Terms are
+// paired, so that fewer of the products wait for one another.
 template <class V>
 WILDCTC_INLINE V exp_reduced(V r) {
-    V p = V{};
-    if (sizeof(Real<V>) == sizeof(double)) {
-        p = p * r + Real<V>(1.0 / 6227020800.0);
-        p = p * r + Real<V>(1.0 / 479001600.0);
-        p = p * r + Real<V>(1.0 / 39916800.0);
-        p = p * r + Real<V>(1.0 / 3628800.0);
-        p = p * r + Real<V>(1.0 / 362880.0);
-        p = p * r + Real<V>(1.0 / 40320.0);
+    using R = Real<V>;
+    const V r2 = r * r;
+    const V p01 = r + R(1), p23 = r * R(1.0 / 6) + R(1.0 / 2), p45 = r * R(1.0 / 120) + R(1.0 / 24);
+    V p67 = r * R(1.0 / 5040) + R(1.0 / 720);
+    if (sizeof(R) == sizeof(double)) {
+        const V p89 = r * R(1.0 / 362880) + R(1.0 / 40320);
+        const V p10 = r * R(1.0 / 39916800) + R(1.0 / 3628800), p12 = r * R(1.0 / 6227020800.0) + R(1.0 / 479001600);
+        p67 = p67 + r2 * (p89 + r2 * (p10 + r2 * p12));
     }
-    p = p * r + Real<V>(1.0 / 5040.0);
-    p = p * r + Real<V>(1.0 / 720.0);
-    p = p * r + Real<V>(1.0 / 120.0);
-    p = p * r + Real<V>(1.0 / 24.0);
-    p = p * r + Real<V>(1.0 / 6.0);
-    p = p * r + Real<V>(0.5);
-    p = p * r + Real<V>(1.0);
-    return p * r + Real<V>(1.0);
+    return (p01 + r2 * p23) + (r2 * r2) * (p45 + r2 * p67);
 }
 
 // e^x as mantissa in [0.7, 1.5] and exponent, for finite x
@@ -213,12 +213,15 @@ WILDCTC_INLINE Scaled<V> scaled_exp(V x) {
     return {y.m, x > lowest ? y.e : splat<Int<V>>(FormatOf<V>::zero)};
 }
 
-// e^x for x <= 0 as a plain number
+// e^x for x <= 0 as a plain number; 0 for x under Format::exp_lowest, −inf among them; NaN for NaN
 template <class V>
 WILDCTC_INLINE V exp_nonpositive(V x) {
     const V lowest = splat<V>(FormatOf<V>::exp_lowest);
-    const Scaled<V> y = exp_parts(larger(x, lowest));
-    return x < lowest ? V{} : same_bits<V>(bits_of(y.m) + to_exponent_field<V>(y.e));
+    const V shifted = x * FormatOf<V>::log2_e + FormatOf<V>::round_magic;
+    const V n = shifted - FormatOf<V>::round_magic;
+    const V y = exp_reduced((x - n * FormatOf<V>::ln2_high) - n * FormatOf<V>::ln2_low);
+    const V result = y * power_of_two<V>(bits_of(shifted) - bits_of(FormatOf<V>::round_magic) + FormatOf<V>::bias);
+    return x < lowest ? V{} : result;
 }
 
 }  // namespace wildctc

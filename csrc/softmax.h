@@ -1,94 +1,97 @@
 // From a frame's logits to its emissions, and back to its gradient. Included by kernel.cpp inside its namespace.
 
-// Largest non-blank logit and the sum of e^(logit − largest): taken apart from blank, so that ★ keeps its value and
-// its gradient where P(blank) rounds to 1. False if a logit is NaN or +inf, or all of them are −inf.
-template <class R>
-static void scan(const R* x, int64_t count, R& max, bool& bad) {
-    using V = Vector<R>;
-    constexpr R infinity = std::numeric_limits<R>::infinity();
-    int64_t v = 0;
-    if (count >= kWidth<R>) {
-        V m = splat<V>(max);
-        Int<V> finite = ~Int<V>{};
-        for (; v + kWidth<R> <= count; v += kWidth<R>) {
-            const V y = load<V>(x + v);
-            m = larger(y, m);
-            finite &= y < infinity ? ~Int<V>{} : Int<V>{};  // false for NaN too
-        }
-        R lanes[kWidth<R>];
-        Int<R> flags[kWidth<R>];
-        store(lanes, m);
-        store(flags, finite);
-        for (int64_t i = 0; i < kWidth<R>; ++i) {
-            max = larger(max, lanes[i]);
-            bad |= flags[i] == 0;
-        }
-    }
-    for (; v < count; ++v) {
-        max = larger(x[v], max);
-        bad |= !(x[v] < infinity);
-    }
-}
+// Largest non-blank logit and the sum of e^(logit − largest) are taken apart from blank, so that ★ keeps its value and
+// its gradient where P(blank) rounds to 1.
 
 template <class R>
-static R sum_exp(const R* x, int64_t count, R max) {
-    using V = Vector<R>;
-    V sums{};
-    int64_t v = 0;
-    for (; v + kWidth<R> <= count; v += kWidth<R>) sums += exp_nonpositive(load<V>(x + v) - max);
-    R sum = sum_of_lanes<R>(sums);
-    for (; v < count; ++v) sum += exp_nonpositive(x[v] - max);
-    return sum;
-}
-
-template <class R>
-static bool row_stats(const R* x, int64_t outputs, int64_t blank, R& max, R& sum) {
-    constexpr R infinity = std::numeric_limits<R>::infinity();
-    bool bad = !(x[blank] < infinity);
-    max = -infinity;
-    scan(x, blank, max, bad);
-    scan(x + blank + 1, outputs - blank - 1, max, bad);
-    if (bad || (max == -infinity && x[blank] == -infinity)) return false;
-    sum = 0;
-    if (max > -infinity) sum = sum_exp(x, blank, max) + sum_exp(x + blank + 1, outputs - blank - 1, max);
-    return true;
-}
-
-// A frame's softmax, but for the tokens.
-template <class R>
-struct FrameScores {
-    R top;
-    Scaled<R> inverse_total;  // P(v) = e^(x_v − top) · inverse_total
-    R non_blank;              // 1 − P(blank), not by subtraction
-    Scaled<R> blank, star;
+struct Range {
+    R min, max;
 };
 
 template <class R>
-static FrameScores<R> frame_scores(R blank_logit, R max, R sum, int64_t outputs) {
-    FrameScores<R> f;
-    f.top = larger(max, blank_logit);
-    const R others = sum * exp_nonpositive(max - f.top);
-    const R inverse = R(1) / (others + exp_nonpositive(blank_logit - f.top));
-    f.inverse_total = normalised(Scaled<R>{inverse, 0});
-    f.non_blank = others * inverse;
-    f.blank = normalised(scaled_exp(blank_logit - f.top) * f.inverse_total);
-    f.star = {R(1), Format<R>::zero};
-    if (sum > 0) {
-        const R mean = sum * inverse / static_cast<R>(outputs - 1);
-        f.star = normalised(scaled_exp(max - f.top) * Scaled<R>{mean, 0});
+static Range<R> widened(Range<R> range, const R* x, int64_t count) {
+    using V = Vector<R>;
+    int64_t v = 0;
+    if (count >= kWidth<R>) {
+        V min = splat<V>(range.min), max = splat<V>(range.max);
+        for (; v + kWidth<R> <= count; v += kWidth<R>) {
+            const V y = load<V>(x + v);
+            max = y > max ? y : max;
+            min = y < min ? y : min;
+        }
+        R lanes[2][kWidth<R>];
+        store(lanes[0], min);
+        store(lanes[1], max);
+        for (const R lane : lanes[0]) range.min = lane < range.min ? lane : range.min;
+        for (const R lane : lanes[1]) range.max = lane > range.max ? lane : range.max;
     }
-    return f;
+    for (; v < count; ++v) {
+        range.max = x[v] > range.max ? x[v] : range.max;
+        range.min = x[v] < range.min ? x[v] : range.min;
+    }
+    return range;
 }
 
+// out_v = e^(x_v − max), and their sum
 template <class R>
-static void token_emissions(const R* x, const Graph<R>& g, const FrameScores<R>& f, int64_t end, Numbers<R> out) {
-    const Scaled<Vector<R>> inverse_total = every_lane(f.inverse_total);
-    for (int64_t k = 0; k < end; k += kWidth<R>) {
-        const Vector<R> y = gather<R>(x, g.label + k);
-        out.set_from(k, scaled_exp(y - f.top) * inverse_total);
+static R exponentials(const R* x, int64_t count, R max, R* out) {
+    using V = Vector<R>;
+    V sums{};
+    int64_t v = 0;
+    for (; v + kWidth<R> <= count; v += kWidth<R>) {
+        const V y = exp_nonpositive(load<V>(x + v) - max);
+        store(out + v, y);
+        sums += y;
     }
-    out.clear(0, 1);
-    out.clear(g.tokens + 1, g.positions);
+    R sum = sum_of_lanes<R>(sums);
+    for (; v < count; ++v) sum += out[v] = exp_nonpositive(x[v] - max);
+    return sum;
+}
+
+// Leaves e^(x_v − max) in `relative`. False if a logit is NaN or +inf, or all are −inf: then there is no softmax.
+template <class R>
+static bool score_frame(const R* x, int64_t outputs, int64_t blank, R* relative, FrameScores<R>& f) {
+    constexpr R infinity = std::numeric_limits<R>::infinity();
+    const R y = x[blank];
+    const Range<R> range = widened(widened(Range<R>{infinity, -infinity}, x, blank), x + blank + 1, outputs - blank - 1);
+    const bool any = range.max > -infinity;
+    f.max = any ? range.max : R(0);
+    f.flat = any && range.min - range.max > Format<R>::exp_lowest;
+    // NaN is never the largest, but goes through the sum; with +inf the sum has inf − inf
+    f.sum = exponentials(x, blank, f.max, relative) +
+            exponentials(x + blank + 1, outputs - blank - 1, f.max, relative + blank + 1);
+    relative[blank] = 1;
+    const R top = larger(range.max, y);
+    if (!(y < infinity) || !(f.sum < infinity) || top == -infinity) return false;
+    const R others = any ? f.sum * exp_nonpositive(f.max - top) : R(0);
+    const R inverse = R(1) / (others + exp_nonpositive(y - top));
+    const Scaled<R> inverse_total = normalised(Scaled<R>{inverse, 0});
+    f.non_blank = others * inverse;
+    f.blank = normalised(scaled_exp(y - top) * inverse_total);
+    f.token = f.star = {R(1), Format<R>::zero};
+    if (any) {
+        f.token = normalised(scaled_exp(f.max - top) * inverse_total);
+        f.star = normalised(f.token * Scaled<R>{f.sum / static_cast<R>(outputs - 1), 0});
+    }
+    return true;
+}
+
+// P(y_k) for positions [0, end). `relative` is what score_frame left, or null if it is gone.
+template <class R>
+static void token_emissions(const R* x, const R* relative, const Graph<R>& g, const FrameScores<R>& f, int64_t end,
+                            Numbers<R> out) {
+    const Scaled<Vector<R>> scale = every_lane(f.token);
+    if (relative != nullptr && f.flat) {
+        for (int64_t k = 0; k < end; k += kWidth<R>) {
+            const Scaled<Vector<R>> y{gather<R>(relative, g.label + k), load<Int<Vector<R>>>(g.no_token + k)};
+            out.set_from(k, with_mantissa_near_one(y) * scale);
+        }
+    } else {
+        for (int64_t k = 0; k < end; k += kWidth<R>) {
+            const Scaled<Vector<R>> y = scaled_exp(gather<R>(x, g.label + k) - f.max) * scale;
+            out.set_from(k, {y.m, y.e + load<Int<Vector<R>>>(g.no_token + k)});
+        }
+    }
 }
 
 // Expected number of times that a frame is spent in each label; `total` of them is one frame.
@@ -97,18 +100,16 @@ struct Occupancy {
     R blank, star, total;
 };
 
-// grad_v = P_v − γ_v − γ_★ q_v, q the softmax over the non-blank outputs; with P_v = q_v (1 − P_blank) that takes one
-// exponential an output.
+// grad_v = P_v − γ_v − γ_★ q_v, with q the softmax over the non-blank outputs; since P_v = q_v (1 − P_blank), it is a
+// multiple of e^(x_v − max), which stands in `out`, but for the labels of the transcript.
 template <class R>
-static void gradient_row_of(const R* x, const Graph<R>& g, int64_t outputs, int64_t blank, const FrameScores<R>& f,
-                            R max, R sum, const Occupancy<R>& n, const Band& band, const R* token_count, R scale, R* out) {
+static void finish_gradient(const Graph<R>& g, int64_t outputs, int64_t blank, const FrameScores<R>& f,
+                            const Occupancy<R>& n, const Band& band, const R* token_count, R scale, R* out) {
     const R share = scale / n.total;
-    const R factor = sum > 0 ? (f.non_blank * scale - n.star * share) / sum : R(0);
-    const R shift = sum > 0 ? max : R(0);
+    const R factor = f.sum > 0 ? (f.non_blank * scale - n.star * share) / f.sum : R(0);
     int64_t v = 0;
-    for (; v + kWidth<R> <= outputs; v += kWidth<R>)  // the blank's is overwritten
-        store(out + v, exp_nonpositive(load<Vector<R>>(x + v) - shift) * factor);
-    for (; v < outputs; ++v) out[v] = v == blank ? R(0) : exp_nonpositive(x[v] - shift) * factor;
+    for (; v + kWidth<R> <= outputs; v += kWidth<R>) store(out + v, load<Vector<R>>(out + v) * factor);
+    for (; v < outputs; ++v) out[v] *= factor;
     out[blank] = plain(f.blank) * scale - n.blank * share;
     const int64_t last = band.end <= g.tokens ? band.end - 1 : g.tokens;
     for (int64_t k = band.begin > 0 ? band.begin : 1; k <= last; ++k) out[g.label[k]] -= token_count[k] * share;

@@ -43,7 +43,7 @@ class Wildcards:
             weight = getattr(self, name)
             if isinstance(weight, Tensor) or weight is None:
                 continue
-            if math.isnan(weight) or weight == math.inf:
+            if weight != weight or weight == math.inf:  # not math.isnan, which torch.compile cannot trace
                 raise ValueError(f"{name} is {weight}, must be a number or -inf")
 
 

@@ -155,10 +155,8 @@ def _with_weight_tensors(lattice: Lattice) -> Lattice:
 
 
 def _native_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
-    losses, saved = native.forward(lattice, "none", zero_infinity=False, keep=True)
     counts = [torch.zeros(w.shape, dtype=torch.float64) if w is not None else None for w in lattice.weights]
-    native.run_backward(lattice, "none", saved, torch.ones_like(losses), None, counts)
-    return -losses, counts
+    return -native.run(lattice, "none", False, None, counts), counts
 
 
 def _reference_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
@@ -170,9 +168,11 @@ def _reference_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
             )
         )
         given = [w for w in weights if w is not None]
-        grads = iter(torch.autograd.grad(log_likelihood.sum(), given, allow_unused=True)) if given else iter(())
-    counts = []
-    for weight in weights:
-        grad = next(grads) if weight is not None else None
-        counts.append(torch.zeros_like(weight) if weight is not None and grad is None else grad)
+        # without frames nothing depends on a weight
+        connected = given and log_likelihood.requires_grad
+        found = (
+            torch.autograd.grad(log_likelihood.sum(), given, allow_unused=True) if connected else [None] * len(given)
+        )
+    grads = iter(torch.zeros_like(w) if g is None else g for w, g in zip(given, found, strict=True))
+    counts = [next(grads) if w is not None else None for w in weights]
     return log_likelihood.detach(), counts

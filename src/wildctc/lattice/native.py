@@ -1,12 +1,15 @@
 """The C++ backend: addresses of tensors go in, results come out in tensors made here."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from wildctc.lattice import _native
 from wildctc.lattice.arcs import Lattice, compute_dtype
+
+Gradients: TypeAlias = list[Tensor | None]
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
@@ -50,64 +53,45 @@ def check(lattice: Lattice) -> None:
     args.native.check()
 
 
-def saved_bytes(lattice: Lattice) -> int:
-    """Upper bound, from shapes alone, of what the forward pass keeps for the backward pass (csrc/engine.cpp)."""
-    frames, size, _ = lattice.logits.shape
-    real = 8 if lattice.logits.dtype == torch.float64 else 4
-    head = 64 + 2 * ((frames * real + 63) // 64 * 64)
-    return size * head + frames // 16 * 3 * (lattice.targets.numel() + 16 * size) * 2 * real
+def loss(lattice: Lattice, reduction: str, zero_infinity: bool, want: Sequence[bool]) -> tuple[Tensor, Gradients]:
+    """The loss, (N,) or () if it is reduced, and its gradients to logits, bypass, self_loop and word_bypass.
 
-
-def forward(lattice: Lattice, reduction: str, zero_infinity: bool, keep: bool) -> tuple[Tensor, Tensor]:
-    """The loss, (N,) or () if it is reduced, and what `backward` needs, empty unless `keep`. Values are checked."""
-    args = Batch(lattice)
-    args.native.check()
-    losses = torch.empty(lattice.logits.shape[1], dtype=compute_dtype(lattice.logits))
-    reduced = losses if reduction == "none" else torch.empty((), dtype=losses.dtype)
-    saved = torch.empty(saved_bytes(lattice) if keep else 0, dtype=torch.uint8)
-    args.native.forward(
-        losses.data_ptr(),
-        reduced.data_ptr(),
-        _REDUCTIONS[reduction],
-        zero_infinity,
-        saved.data_ptr() if keep else 0,
-        torch.get_num_threads(),
-    )
-    return reduced, saved
-
-
-def backward(
-    lattice: Lattice, reduction: str, saved: Tensor, grad: Tensor, want: Sequence[bool]
-) -> list[Tensor | None]:
-    """Gradients to logits, bypass, self_loop and word_bypass, of those that are wanted; grad is that of the loss."""
+    All in one pass over an utterance: going back for the gradient later would mean to keep, or to compute again, what
+    is in the cache now. Values are checked before anything is read.
+    """
     gradient = torch.empty_like(lattice.logits) if want[0] else None
     counts = [
         torch.zeros(w.shape, dtype=torch.float64) if wanted and w is not None else None
         for w, wanted in zip(lattice.weights, want[1:], strict=True)
     ]
-    run_backward(lattice, reduction, saved, grad, gradient, counts)
+    result = run(lattice, reduction, zero_infinity, gradient, counts)
     weights = (
         -c.to(w.dtype) if c is not None and w is not None else None
         for c, w in zip(counts, lattice.weights, strict=True)
     )
-    return [gradient, *weights]
+    return result, [gradient, *weights]
 
 
-def run_backward(
-    lattice: Lattice, reduction: str, saved: Tensor, grad: Tensor, gradient: Tensor | None, counts: list[Tensor | None]
-) -> None:
-    """Fills the logits' gradient and adds the arcs' expected counts, each float64 (N, width), both times grad."""
+def run(
+    lattice: Lattice, reduction: str, zero_infinity: bool, gradient: Tensor | None, counts: Sequence[Tensor | None]
+) -> Tensor:
+    """The loss; fills the logits' gradient and adds the arcs' expected counts, each float64 (N, width)."""
     args = Batch(lattice)
-    args.native.backward(
-        saved.data_ptr(),
-        grad.data_ptr(),
-        grad.stride(0) if reduction == "none" else 0,
+    args.native.check()
+    losses = torch.empty(lattice.logits.shape[1], dtype=compute_dtype(lattice.logits))
+    reduced = losses if reduction == "none" else torch.empty((), dtype=losses.dtype)
+    args.native.loss(
+        losses.data_ptr(),
+        reduced.data_ptr(),
         _REDUCTIONS[reduction],
+        zero_infinity,
+        gradient is not None or any(c is not None for c in counts),
         gradient.data_ptr() if gradient is not None else 0,
         gradient.stride() if gradient is not None else (0, 0, 0),
         *((c.data_ptr(), c.shape[1]) if c is not None else (0, 0) for c in counts),
         torch.get_num_threads(),
     )
+    return reduced
 
 
 def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:

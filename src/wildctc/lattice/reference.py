@@ -143,6 +143,8 @@ def log_likelihood(lattice: Lattice) -> Tensor:
         star = torch.where(running, next_star, star)
     last = lattice.target_lengths.to(device).clamp(0, width).unsqueeze(1)
     total = log_sum(*(x.gather(1, last) for x in (blank, token, star))).squeeze(1)
+    if lattice.logits.numel() == 0:
+        total = total + lattice.logits.sum().to(total.dtype)  # no frame ties it to the logits: their gradient is empty
     return torch.where(_unreadable(lattice, graph, scores), math.nan, total)
 
 
