@@ -232,6 +232,18 @@ def test_gradients_of_half_precision_are_rounded_to_nearest():
         assert torch.equal(gradient, wanted.to(dtype))
 
 
+@pytest.mark.parametrize("scale", [2.0**10, 2.0**16])
+def test_loss_scaling_saves_small_gradients_of_half_precision(scale, backend):
+    """What torch.amp.GradScaler is for: its first scale is 2^16, which float16 itself cannot hold."""
+    batch = batch_of(size=16, frames=60, tokens=20, outputs=200)
+    batch = batch.with_logits(batch.logits.half())
+    logits = batch.logits.detach().requires_grad_()
+    loss = wildcard_ctc_loss(**batch.with_logits(logits).arguments(), backend=backend)
+    (loss * scale).backward()
+    _, wanted = loss_and_gradient(batch.with_logits(batch.logits.float()), backend, reduction="mean")
+    torch.testing.assert_close(logits.grad.float(), wanted * scale, rtol=2e-3, atol=1e-7)
+
+
 def test_non_contiguous_logits(backend):
     batch = batch_of()
     loss, gradient = loss_and_gradient(batch, backend)

@@ -6,7 +6,7 @@ import torch
 from batches import KINDS, Batch, draw_batch
 
 from wildctc import Wildcards, wildcard_ctc_loss
-from wildctc.lattice import native, ops
+from wildctc.lattice import ops
 from wildctc.lattice.arcs import as_lattice
 
 
@@ -49,11 +49,7 @@ def test_opcheck(kind, reduction):
     for weight in weight_tensors(batch):
         weight.requires_grad_()
     lattice = as_lattice(**batch.arguments())
-    torch.library.opcheck(ops.forward_op, (*lattice, reduction, False, True))
-    loss, saved = native.forward(lattice, reduction, zero_infinity=False, keep=True)
-    lattice = lattice._replace(**{f: x.detach() for f, x in lattice._asdict().items() if isinstance(x, torch.Tensor)})
-    want = [True] + [w is not None for w in lattice.weights]
-    torch.library.opcheck(ops.backward_op, (torch.ones_like(loss), saved, want, *lattice, reduction))
+    torch.library.opcheck(ops.loss_op, (*lattice, reduction, False, [True] + [w is not None for w in lattice.weights]))
 
 
 def step(logits, targets, input_lengths, target_lengths, words, bypass, self_loop):
@@ -144,3 +140,27 @@ def test_no_gradient_is_computed_where_none_is_wanted(backend):
     (gradient,) = torch.autograd.grad(loss, [bypass])  # the logits need none
     assert gradient.shape == bypass.shape
     assert gradient.any()
+
+
+def test_a_graph_that_is_kept_gives_its_gradients_twice(backend):
+    batch = batch_of("TW", full_lengths=True)
+    batch.logits.requires_grad_()
+    bypass = batch.wildcards.bypass.requires_grad_()
+    loss = wildcard_ctc_loss(**batch.arguments(), reduction="sum", zero_infinity=True, backend=backend)
+    first = [x.clone() for x in torch.autograd.grad(loss, [batch.logits, bypass], retain_graph=True)]
+    second = torch.autograd.grad(loss, [batch.logits, bypass], retain_graph=True)
+    for x in second:
+        x.mul_(7)  # nobody else may be holding them
+    third = torch.autograd.grad(3 * loss, [batch.logits, bypass])
+    for one, seven, three in zip(first, second, third, strict=True):
+        torch.testing.assert_close(seven, 7 * one)
+        torch.testing.assert_close(three, 3 * one)
+
+
+def test_accumulation_over_several_losses(backend):
+    batch = batch_of("TW", full_lengths=True)
+    batch.logits.requires_grad_()
+    one = torch.autograd.grad(wildcard_ctc_loss(**batch.arguments(), backend=backend), batch.logits)[0]
+    for _ in range(2):
+        wildcard_ctc_loss(**batch.arguments(), backend=backend).backward()
+    torch.testing.assert_close(batch.logits.grad, 2 * one)
