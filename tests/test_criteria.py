@@ -1,0 +1,302 @@
+"""The criteria and their schedules are the paper's, number by number, and survive a checkpoint."""
+
+import io
+import math
+import warnings
+
+import pytest
+import torch
+
+from wildctc import (
+    CRITERIA,
+    Criterion,
+    EntropyDecay,
+    EpochDecay,
+    WildcardCTCLoss,
+    Wildcards,
+    predictive_entropy,
+    wildcard_ctc_loss,
+)
+
+TABLE = {  # bypass, self-loop, word bypass: first weight and decay, of the epoch criteria
+    "ctc": (None, None, None),
+    "otc-w": (None, (3.75, 0.999), (-19, 0.975)),
+    "otc-w-tuned": (None, (-1, 0.975), (-19, 0.925)),
+    "otc-t": ((-25, 0.775), (-5, 0.775), None),
+    "otc-tw": ((-25, 0.775), (-5, 0.775), (-19, 0.925)),
+    "btc": (None, None, (-19, 0.975)),
+}
+ENTROPY_TABLE = {"otc-t-h": (-25, -5, None), "otc-tw-h": (-25, -5, -19)}
+FINAL = (-0.01, -0.001, -1)
+
+
+def weights_of(wildcards: Wildcards) -> tuple:
+    return wildcards.bypass, wildcards.self_loop, wildcards.word_bypass
+
+
+def test_the_table_is_complete():
+    assert set(CRITERIA) == {*TABLE, *ENTROPY_TABLE}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_epoch_criteria(name):
+    criterion = Criterion(name)
+    assert criterion.wildcards.self_loop_at == ("word" if name in ("otc-w", "otc-w-tuned", "btc") else "token")
+    for epoch in range(1, 31):
+        assert criterion.epoch == epoch
+        for weight, setting in zip(weights_of(criterion.wildcards), TABLE[name], strict=True):
+            if setting is None:
+                assert weight is None
+            else:
+                first, tau = setting
+                assert weight == pytest.approx(first * tau ** (epoch - 1), rel=1e-12)
+        criterion.step()
+
+
+def test_epoch_decay():
+    assert EpochDecay(-25.0, 0.775)(1) == -25.0
+    assert EpochDecay(-25.0, 0.775)(10) == pytest.approx(-2.5, abs=0.05)  # before CTC leaves its plateau
+    assert EpochDecay(3.75, 0.999)(3) == pytest.approx(3.75 * 0.999**2)
+
+
+def test_an_epoch_scale_spreads_the_same_curve_over_fewer_epochs():
+    criterion = Criterion("otc-t", epoch_scale=2.0)
+    seen = []
+    for _ in range(4):
+        seen.append(criterion.wildcards.bypass)
+        criterion.step()
+    assert seen == pytest.approx([EpochDecay(-25.0, 0.775)(e) for e in (1, 3, 5, 7)])
+
+
+def paper_weight(w1: float, w_inf: float, h_0: float, smooth: float, h_low=0.01, kappa=1.3, eps=1e-4) -> float:
+    def reciprocal(h: float) -> float:
+        return 1 / (h + eps)
+
+    progress = (reciprocal(smooth) - reciprocal(h_0)) / (reciprocal(h_low) - reciprocal(h_0))
+    beta = min(1.0, max(0.0, progress)) ** kappa
+    return -(abs(w1) ** (1 - beta)) * abs(w_inf) ** beta
+
+
+@pytest.mark.parametrize("name", ENTROPY_TABLE)
+def test_entropy_criteria_follow_the_papers_equations(name):
+    criterion = Criterion(name)
+    entropies = [0.9, 0.5, 0.2, 0.05, 0.3, 0.02, 0.01, 0.004, 0.001, 0.001, 0.001, 0.6]
+    smooth = entropies[0]
+    assert weights_of(criterion.wildcards) == pytest.approx(ENTROPY_TABLE[name])
+    for epoch, entropy in enumerate(entropies, start=1):
+        criterion.step(entropy)
+        smooth = entropy if epoch == 1 else 0.3 * entropy + 0.7 * smooth
+        for weight, first, final in zip(weights_of(criterion.wildcards), ENTROPY_TABLE[name], FINAL, strict=True):
+            if first is None:
+                assert weight is None
+            else:
+                assert weight == pytest.approx(paper_weight(first, final, entropies[0], smooth), rel=1e-9)
+    assert criterion.epoch == len(entropies) + 1
+
+
+def test_the_first_two_epochs_use_the_first_weights():
+    criterion = Criterion("otc-tw-h")
+    first = weights_of(criterion.wildcards)
+    criterion.step(0.7)
+    assert weights_of(criterion.wildcards) == first
+    criterion.step(0.1)
+    assert criterion.wildcards.bypass > first[0]
+
+
+@pytest.mark.parametrize(("entropy", "weight"), [(0.20, -22), (0.10, -18), (0.05, -10), (0.02, -1.1)])
+def test_the_scale_of_the_relaxation(entropy, weight):
+    """The specification's figures, with H_0 = 1 (an untrained model) and the smoothed entropy at the value."""
+    decay = EntropyDecay(alpha=1.0)
+    decay.update(1.0)
+    decay.update(entropy)
+    assert decay.weight(-25.0, -0.01) == pytest.approx(weight, rel=0.05)
+
+
+def test_weights_become_stricter_when_entropy_rises():
+    decay = EntropyDecay(alpha=1.0)
+    betas = [decay.update(h) for h in (0.5, 0.05, 0.1, 0.01, 0.9)]
+    assert betas[1] > betas[2] > betas[0] == 0
+    assert betas[3] == 1
+    assert betas[4] == 0
+
+
+def test_no_entropy_yet():
+    assert EntropyDecay().weight(-25.0, -0.01) == -25.0
+
+
+def test_an_entropy_that_starts_below_h_low_is_said_aloud():
+    decay = EntropyDecay()
+    with pytest.warns(UserWarning, match=r"0\.008.* h_low = 0\.01.*fully relaxed"):
+        assert decay.update(0.008) == 1.0
+    assert decay.weight(-25.0, -0.01) == pytest.approx(-0.01)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        EntropyDecay().update(0.5)
+
+
+def test_no_measurement_keeps_the_last_value():
+    decay = EntropyDecay()
+    assert decay.update(math.nan) == 0.0
+    decay.update(0.5)
+    before = decay.update(0.02)
+    assert decay.update(math.nan) == before > 0
+    top, bottom = predictive_entropy(torch.tensor([[[0.0, -math.inf, -math.inf]]]), [1])
+    assert decay.update(float(top / bottom)) == before
+
+
+@pytest.mark.parametrize("entropy", [-0.1, -math.inf])
+def test_an_impossible_entropy_is_refused(entropy):
+    with pytest.raises(ValueError, match=r"entropy is -.*, must be"):
+        EntropyDecay().update(entropy)
+
+
+@pytest.mark.parametrize("change", [{"bypass": 1.0}, {"self_loop": 3.75}, {"bypass_final": 0.0}, {"word_bypass": 0.0}])
+def test_an_entropy_schedule_refuses_positive_weights(change):
+    with pytest.raises(ValueError, match="an entropy schedule needs negative weights"):
+        Criterion("otc-tw-h", **change)
+
+
+def test_overrides():
+    assert Criterion("otc-tw", bypass=-20.0).wildcards.bypass == -20.0
+    assert Criterion("otc-tw", word_bypass=None).wildcards.word_bypass is None
+    assert Criterion("otc-tw-h", h_low=0.1).entropy_decay.h_low == 0.1
+    with pytest.raises(ValueError, match=r"criterion otc-t: no setting 'bypas'; there are .*bypass"):
+        Criterion("otc-t", bypas=-1.0)
+    with pytest.raises(ValueError, match=r"no criterion is called 'otc-x'; there are ctc, "):
+        Criterion("otc-x")
+
+
+def test_what_a_criterion_needs():
+    assert [name for name in CRITERIA if Criterion(name).needs_entropy] == list(ENTROPY_TABLE)
+    assert {name for name in CRITERIA if not Criterion(name).needs_words} == {"ctc", "otc-t", "otc-t-h"}
+    with pytest.raises(ValueError, match="criterion otc-t-h follows the held-out entropy"):
+        Criterion("otc-t-h").step()
+
+
+# ------------------------------------------------------------------------------------------------ the entropy itself
+
+
+def entropy_by_definition(logits: torch.Tensor, lengths: list[int], blank: int) -> tuple[float, float]:
+    """Σ ω_t H_t / log(V−1) and Σ ω_t, output by output."""
+    frames = [logits[t, n].double().softmax(0) for n, length in enumerate(lengths) for t in range(length)]
+    top = bottom = 0.0
+    for p in frames:
+        others = [x.item() for v, x in enumerate(p) if v != blank]
+        mass = sum(others)
+        top += -mass * sum(x / mass * math.log(x / mass) for x in others if x > 0)
+        bottom += mass
+    return top / math.log(logits.shape[2] - 1), bottom
+
+
+@pytest.mark.parametrize("blank", [0, 2, 5])
+@pytest.mark.parametrize("sharpness", [0.1, 3.0, 20.0])
+def test_predictive_entropy_by_definition(blank, sharpness):
+    logits = torch.randn(12, 3, 6, generator=torch.Generator().manual_seed(blank)) * sharpness
+    found = predictive_entropy(logits, [12, 5, 0], blank)
+    wanted = entropy_by_definition(logits, [12, 5, 0], blank)
+    assert [x.item() for x in found] == pytest.approx(wanted, rel=1e-5)
+    assert all(x.dtype == torch.float64 and x.dim() == 0 for x in found)
+
+
+def test_predictive_entropy_is_between_0_and_1():
+    top, bottom = predictive_entropy(torch.zeros(4, 2, 7), torch.tensor([4, 2]))
+    assert (top / bottom).item() == pytest.approx(1)
+    one_label = torch.full((4, 1, 7), -1e4)
+    one_label[:, :, 3] = 0
+    top, bottom = predictive_entropy(one_label, [4])
+    assert top == 0
+    assert bottom == 4
+
+
+def test_predictive_entropy_adds_up_over_batches():
+    logits = torch.randn(9, 4, 6, generator=torch.Generator().manual_seed(1))
+    lengths = [9, 3, 5, 7]
+    parts = [predictive_entropy(logits[:, i : i + 2], lengths[i : i + 2]) for i in (0, 2)]
+    whole = predictive_entropy(logits, lengths)
+    for i in (0, 1):
+        torch.testing.assert_close(parts[0][i] + parts[1][i], whole[i])
+
+
+def test_predictive_entropy_at_the_edges():
+    logits = torch.zeros(3, 1, 4)
+    logits[2] = math.nan  # padding
+    top, bottom = predictive_entropy(logits, [2])
+    assert (top / bottom).item() == pytest.approx(1)
+    logits[:2, :, 1:] = -math.inf  # nothing but blank
+    assert [x.item() for x in predictive_entropy(logits, [2])] == [0.0, 0.0]
+    half = torch.randn(3, 1, 4, requires_grad=True).half()
+    assert not predictive_entropy(half, [3])[0].requires_grad
+    with pytest.raises(ValueError, match="at least two non-blank outputs, logits have C = 2"):
+        predictive_entropy(torch.zeros(3, 1, 2), [3])
+
+
+def test_predictive_entropy_where_blank_is_almost_certain():
+    """ω = e^-80 is far below float32's resolution of 1 − P(blank)."""
+    logits = torch.tensor([[[80.0, 0.0, 1.0, 2.0]]])
+    top, bottom = predictive_entropy(logits, [1])
+    wanted = entropy_by_definition(logits - torch.tensor([80.0, 0.0, 0.0, 0.0]), [1], 0)
+    assert (top / bottom).item() == pytest.approx(wanted[0] / wanted[1], rel=1e-4)
+
+
+# ------------------------------------------------------------------------------------------------------- checkpoints
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_a_criterion_goes_on_where_it_was(name):
+    one, other = Criterion(name), Criterion(name)
+    for entropy in (0.5, 0.03, 0.02):
+        one.step(entropy)
+    state = one.state_dict()
+    assert all(isinstance(value, (int, float)) for value in state.values())
+    other.load_state_dict(state)
+    for entropy in (0.02, 0.1):
+        assert weights_of(one.wildcards) == weights_of(other.wildcards)
+        assert one.epoch == other.epoch
+        one.step(entropy)
+        other.step(entropy)
+
+
+def test_a_new_criterion_can_be_saved_too():
+    other = Criterion("otc-tw-h")
+    other.step(0.3)
+    other.load_state_dict(Criterion("otc-tw-h").state_dict())
+    assert other.epoch == 1
+    assert other.wildcards.bypass == -25.0
+    other.step(0.5)
+    assert other.entropy_decay.first == 0.5
+
+
+@pytest.mark.parametrize("name", ["ctc", "otc-tw", "otc-tw-h"])
+def test_the_modules_state_holds_the_schedule(name):
+    loss = WildcardCTCLoss(wildcards=name)
+    for entropy in (0.5, 0.02):
+        loss.criterion.step(entropy)
+    file = io.BytesIO()
+    torch.save(torch.nn.Sequential(torch.nn.Linear(2, 2), loss).state_dict(), file)
+    file.seek(0)
+    fresh = WildcardCTCLoss(wildcards=name)
+    torch.nn.Sequential(torch.nn.Linear(2, 2), fresh).load_state_dict(torch.load(file, weights_only=True))
+    assert fresh.criterion.epoch == 3
+    assert weights_of(fresh.wildcards) == weights_of(loss.wildcards)
+
+
+def test_a_state_of_another_kind_of_loss_is_refused():
+    with pytest.raises(Exception, match="criterion does not match"):
+        WildcardCTCLoss().load_state_dict(WildcardCTCLoss(wildcards="otc-t").state_dict())
+
+
+@pytest.mark.parametrize(
+    "wildcards", [None, Wildcards(bypass=-3.0, word_bypass=-2.0), "otc-tw", Criterion("otc-w"), "btc", "otc-t-h"]
+)
+def test_the_module_is_the_function_with_the_weights_in_force(wildcards):
+    logits = torch.randn(8, 2, 5, generator=torch.Generator().manual_seed(3))
+    targets, words = torch.tensor([[1, 2, 3], [4, 1, 0]]), torch.tensor([[0, 0, 1], [0, 1, 0]])
+    loss = WildcardCTCLoss(reduction="sum", wildcards=wildcards)
+    for _ in range(2):
+        wanted = wildcard_ctc_loss(
+            logits, targets, [8, 7], [3, 2], reduction="sum", wildcards=loss.wildcards, words=words
+        )
+        assert torch.equal(loss(logits, targets, [8, 7], [3, 2], words), wanted)
+        if loss.criterion is not None:
+            loss.criterion.step(0.5)
+    assert (loss.criterion is None) == (wildcards is None or isinstance(wildcards, Wildcards))
