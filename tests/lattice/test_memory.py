@@ -32,7 +32,7 @@ print(peak() - before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is in kilobytes on Linux only")
-@pytest.mark.parametrize(("frames", "tokens", "size"), [(2000, 200, 1), (2000, 200, 8), (8000, 400, 1)])
+@pytest.mark.parametrize(("frames", "tokens", "size"), [(2000, 200, 8), (8000, 400, 1), (20000, 16, 1), (20000, 32, 1)])
 def test_what_a_process_grows_by(frames, tokens, size):
     """One thread works on one utterance at a time, however many are in the batch."""
     command = [sys.executable, "-c", GROWTH, str(frames), str(tokens), str(size)]
