@@ -98,10 +98,17 @@ Plan plan_of(const Batch& b, int threads) {
     return plan;
 }
 
-Frames frames_of(const Batch& b, int64_t n, void* data, int64_t stride_t, int64_t stride_n, int64_t stride_c) {
-    const int64_t element = b.dtype == DType::float64 ? 8 : b.dtype == DType::float32 ? 4 : 2;
-    char* first = data != nullptr ? static_cast<char*>(data) + n * stride_n * element : nullptr;
-    return {first, stride_t, stride_c, b.dtype, b.input_lengths[n], b.frames, b.outputs, b.blank};
+int64_t element_size(DType dtype) { return dtype == DType::float64 ? 8 : dtype == DType::float32 ? 4 : 2; }
+
+Frames logits_of(const Batch& b, int64_t n) {
+    return {static_cast<char*>(b.logits) + n * b.stride_n * element_size(b.dtype), b.stride_t, b.stride_c, b.dtype,
+            b.input_lengths[n], b.frames, b.outputs, b.blank};
+}
+
+template <class R>
+Frames gradient_of(const Batch& b, int64_t n, const LossResult& r) {
+    R* first = r.gradient != nullptr ? static_cast<R*>(r.gradient) + n * r.stride_n : nullptr;
+    return {first, r.stride_t, 1, b.dtype, b.input_lengths[n], b.frames, b.outputs, b.blank};
 }
 
 // As torch has it: `mean` divides each loss by its target's length, and then averages.
@@ -123,14 +130,14 @@ void reduce(const Batch& b, const LossResult& result) {
 
 template <class R>
 double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResult& r) {
-    const Frames logits = frames_of(b, n, b.logits, b.stride_t, b.stride_n, b.stride_c);
+    const Frames logits = logits_of(b, n);
     const GraphOf<R> graph(b, n, target_offset);
     char* memory = scratch.reserve(kernel<R>().workspace(logits, graph.view(), r.backward));
     if (!r.backward) return -kernel<R>().forward(logits, graph.view(), memory);
     const ArcCounts counts{r.bypass != nullptr ? r.bypass + n * r.bypass_width : nullptr,
                            r.self_loop != nullptr ? r.self_loop + n * r.self_loop_width : nullptr,
                            r.word != nullptr ? r.word + n * r.word_width : nullptr};
-    const Frames gradient = frames_of(b, n, r.gradient, r.stride_t, r.stride_n, r.stride_c);
+    const Frames gradient = gradient_of<R>(b, n, r);
     return -kernel<R>().forward_backward(logits, graph.view(), gradient, share_of(r.reduction, b, n), counts, memory);
 }
 

@@ -13,8 +13,8 @@ struct LossResult {
     Reduction reduction;
     bool zero_infinity;
     bool backward;       // false: nothing below is wanted
-    void* gradient;      // (T, N, C), of what is returned, in the logits' dtype; null: not wanted
-    int64_t stride_t, stride_n, stride_c;
+    void* gradient;      // (T, N, C), of the losses' type, contiguous in C; null: not wanted
+    int64_t stride_t, stride_n;
     double *bypass, *self_loop, *word;  // (N, width): the arcs' expected counts are added, times −d(returned) / d(loss_n)
     int64_t bypass_width, self_loop_width, word_width;
 };

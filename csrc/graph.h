@@ -48,7 +48,7 @@ class GraphOf {
         }
         const bool wild = b.wildcards();
         if (wild) add_wildcards(b, n, b.words.data != nullptr ? b.words.row(n, offset) : nullptr, U, K);
-        view_ = {U, K, wild, label_.data(), no_token_.data(), repeats_.data(), static_cast<int64_t>(repeats_.size()),
+        view_ = {U, wild, label_.data(), no_token_.data(), repeats_.data(), static_cast<int64_t>(repeats_.size()),
                  self_loop_.view(), bypass_.view(), word_in_.view(), word_out_.view(),
                  words_.data(), static_cast<int64_t>(words_.size()), next_word_.data(), farthest_back_.data(),
                  farthest_ahead_.data()};

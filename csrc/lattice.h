@@ -37,11 +37,10 @@ struct Weighting {
     const Int<R>* e;
 };
 
-// The transcript graph of one utterance. Arrays over positions 0…U, padded with zeros (SPEC: states, not tokens).
+// The transcript graph of one utterance. Arrays over positions 0…U, with room for a vector more; what is there is 0.
 template <class R>
 struct Graph {
     int64_t tokens;         // U
-    int64_t positions;      // padded(U + 1)
     bool wildcards;         // false: plain CTC
     const int32_t* label;   // [k]: y_k, the token that enters position k; any label where there is none
     const Int<R>* no_token; // [k]: 0, or the exponent of 0 where no token enters position k

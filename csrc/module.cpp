@@ -45,12 +45,12 @@ NB_MODULE(_native, m) {
         .def("check", [](const Batch& b) { check(b); })
         .def("loss",
              [](const Batch& b, uintptr_t losses, uintptr_t reduced, int reduction, bool zero_infinity, bool backward,
-                uintptr_t gradient, std::tuple<int64_t, int64_t, int64_t> strides, std::tuple<uintptr_t, int64_t> bypass,
+                uintptr_t gradient, int64_t stride_t, int64_t stride_n, std::tuple<uintptr_t, int64_t> bypass,
                 std::tuple<uintptr_t, int64_t> self_loop, std::tuple<uintptr_t, int64_t> word, int threads) {
                  const nb::gil_scoped_release release;
                  loss(b,
                       {pointer<void>(losses), pointer<void>(reduced), static_cast<Reduction>(reduction), zero_infinity,
-                       backward, pointer<void>(gradient), std::get<0>(strides), std::get<1>(strides), std::get<2>(strides),
+                       backward, pointer<void>(gradient), stride_t, stride_n,
                        pointer<double>(std::get<0>(bypass)), pointer<double>(std::get<0>(self_loop)),
                        pointer<double>(std::get<0>(word)), std::get<1>(bypass), std::get<1>(self_loop), std::get<1>(word)},
                       threads);

@@ -1,4 +1,19 @@
-// From a frame's logits to its emissions, and back to its gradient. Included by kernel.cpp inside its namespace.
+// From a frame's logits to its emissions, and back to its gradient. Included by kernel.cpp only.
+#pragma once
+
+#include <limits>
+
+#include "lattice.h"
+#include "vectors.h"
+
+namespace wildctc {
+namespace WILDCTC_ISA {
+namespace {
+
+// Positions [begin, end), both multiples of the vector width.
+struct Band {
+    int64_t begin, end;
+};
 
 // Largest non-blank logit and the sum of e^(logit − largest) are taken apart from blank, so that ★ keeps its value and
 // its gradient where P(blank) rounds to 1.
@@ -114,3 +129,7 @@ static void finish_gradient(const Graph<R>& g, int64_t outputs, int64_t blank, c
     const int64_t last = band.end <= g.tokens ? band.end - 1 : g.tokens;
     for (int64_t k = band.begin > 0 ? band.begin : 1; k <= last; ++k) out[g.label[k]] -= token_count[k] * share;
 }
+
+}  // namespace
+}  // namespace WILDCTC_ISA
+}  // namespace wildctc

@@ -54,13 +54,19 @@ def infeasible(
 def _without_logits(
     targets: Tensor, input_lengths: Lengths, target_lengths: Lengths, wildcards: Wildcards | None, words: Tensor | None
 ) -> Lattice:
-    frames = torch.as_tensor(input_lengths).reshape(-1)
+    """The lattice without its logits, which decide nothing here: they get the least shape that the rest agrees with."""
+    frames, lengths = (
+        x.cpu().reshape(-1) if isinstance(x, Tensor) else torch.tensor(x, dtype=torch.int64).reshape(-1)
+        for x in (input_lengths, target_lengths)
+    )
     size = frames.numel()
-    outputs = int(targets.max()) + 2 if targets.numel() else 2
-    # blank is put above every label, since only equality of labels matters here
-    logits = torch.empty(()).expand(int(frames.max()) if size else 0, size, outputs)
     targets = targets.cpu().reshape(1, -1) if size == 1 and targets.dim() == 1 else targets.cpu()
-    return as_lattice(logits, targets, frames.cpu(), target_lengths, outputs - 1, wildcards, words)
+    used = padded_rows(targets, lengths, 0) if targets.dim() == 2 and len(targets) == len(lengths) else targets
+    # blank is put above every label, since only equality of labels matters
+    outputs = min(max(int(used.max()) if used.numel() else 0, 0), 2**30) + 2
+    longest = max(int(frames.max()) if size else 0, 0)
+    logits = torch.empty(()).expand(longest, size, outputs)
+    return as_lattice(logits, targets, frames, lengths, outputs - 1, wildcards, words)
 
 
 def _needed(lattice: Lattice, labels: Tensor, n: int) -> float:

@@ -48,7 +48,7 @@ def wildcard_ctc_loss(
     >>> wild = wildcard_ctc_loss(logits, torch.tensor([[1, 2]]), [4], [2], reduction="sum",
     ...                          wildcards=Wildcards(bypass=-1.0, self_loop=-2.0))
     >>> f"{loss:.4f} {wild:.4f}"
-    '1.6864 0.6779'
+    '1.6864 0.9765'
     """
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f'reduction must be "none", "mean" or "sum", got {reduction!r}')
@@ -105,17 +105,15 @@ def wildcard_posteriors(
 
     Arguments as those of `wildcard_ctc_loss`. An infeasible utterance has posteriors 0 and log-likelihood −inf.
 
-    >>> logits = torch.tensor([[0., 9, 0], [9, 0, 0], [0, 9, 0]]).unsqueeze(1)  # sounds like 1 1
-    >>> post = wildcard_posteriors(logits, torch.tensor([[1, 2]]), [3], [2], wildcards=Wildcards(bypass=0.0))
+    >>> logits = torch.tensor([[0., 9, 0, 0], [9, 0, 0, 0], [0, 9, 0, 0]]).unsqueeze(1)  # sounds like 1 1
+    >>> post = wildcard_posteriors(logits, torch.tensor([[1, 2]]), [3], [2], wildcards=Wildcards(bypass=-3.0))
     >>> [round(p, 2) for p in post.bypass[0].tolist()]
-    [0.0, 1.0]
+    [0.02, 0.99]
     """
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
-    native_backend = choose_backend(backend, lattice) == "native"
-    if not native_backend:
-        check_values(lattice)
+    check_values(lattice)
     lattice = _with_weight_tensors(lattice)
-    if native_backend:
+    if choose_backend(backend, lattice) == "native":
         log_likelihood, counts = _native_counts(lattice)
     else:
         log_likelihood, counts = _reference_counts(lattice)
@@ -137,20 +135,16 @@ def _no_tokens(lattice: Lattice, dtype: torch.dtype) -> Tensor:
 
 
 def _with_weight_tensors(lattice: Lattice) -> Lattice:
-    """Numbers spread to one weight per arc, so that each arc has a place for its posterior."""
+    """One weight per arc and no more, so that each arc has a place for its posterior."""
     size = lattice.logits.shape[1]
-    native.check(lattice) if lattice.logits.device.type == "cpu" else None
     tokens = padded_rows(lattice.targets, lattice.target_lengths, 0).shape[1]
-    words = 0
-    if lattice.words is not None and lattice.words.numel():
-        words = int(padded_rows(lattice.words, lattice.target_lengths, -1).max()) + 1 if tokens else 0
-    widths = (tokens, tokens + 1, words)
-    spread = [
-        torch.full((size, width), lattice.values[i], dtype=torch.float64, device=lattice.logits.device)
-        if lattice.weights[i] is None and lattice.present(i)
-        else lattice.weights[i]
-        for i, width in enumerate(widths)
-    ]
+    words = padded_rows(lattice.words, lattice.target_lengths, -1) if lattice.words is not None else None
+    widths = (tokens, tokens + 1, int(words.max()) + 1 if words is not None and words.numel() else 0)
+    spread = []
+    for i, (weight, width) in enumerate(zip(lattice.weights, widths, strict=True)):
+        if weight is None and lattice.present(i):
+            weight = torch.full((size, width), lattice.values[i], dtype=torch.float64, device=lattice.logits.device)
+        spread.append(weight[:, :width] if weight is not None and i < 2 else weight)
     return lattice._replace(bypass=spread[0], self_loop=spread[1], word_bypass=spread[2], values=[ABSENT] * 3)
 
 

@@ -59,7 +59,7 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool, want: Sequence[b
     All in one pass over an utterance: going back for the gradient later would mean to keep, or to compute again, what
     is in the cache now. Values are checked before anything is read.
     """
-    gradient = torch.empty_like(lattice.logits) if want[0] else None
+    gradient = gradient_like(lattice.logits) if want[0] else None
     counts = [
         torch.zeros(w.shape, dtype=torch.float64) if wanted and w is not None else None
         for w, wanted in zip(lattice.weights, want[1:], strict=True)
@@ -72,10 +72,16 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool, want: Sequence[b
     return result, [gradient, *weights]
 
 
+def gradient_like(logits: Tensor) -> Tensor:
+    """In the logits' own memory order if that has C innermost; float32 for the half types, until it has been scaled."""
+    layout = torch.preserve_format if logits.stride(2) == 1 else torch.contiguous_format
+    return torch.empty_like(logits, dtype=compute_dtype(logits), memory_format=layout)
+
+
 def run(
     lattice: Lattice, reduction: str, zero_infinity: bool, gradient: Tensor | None, counts: Sequence[Tensor | None]
 ) -> Tensor:
-    """The loss; fills the logits' gradient and adds the arcs' expected counts, each float64 (N, width)."""
+    """The loss; fills the logits' gradient, which has C innermost, and adds the arcs' expected counts, each float64."""
     args = Batch(lattice)
     args.native.check()
     losses = torch.empty(lattice.logits.shape[1], dtype=compute_dtype(lattice.logits))
@@ -87,7 +93,7 @@ def run(
         zero_infinity,
         gradient is not None or any(c is not None for c in counts),
         gradient.data_ptr() if gradient is not None else 0,
-        gradient.stride() if gradient is not None else (0, 0, 0),
+        *(gradient.stride()[:2] if gradient is not None else (0, 0)),
         *((c.data_ptr(), c.shape[1]) if c is not None else (0, 0) for c in counts),
         torch.get_num_threads(),
     )

@@ -47,6 +47,7 @@ class _Loss(torch.autograd.Function):
             gradients = native.loss(Lattice(*tensors, *rest), reduction, zero_infinity, want)[1]
         if not (grad == 1).all():
             gradients = scaled(gradients, grad)
+        gradients[0] = gradients[0].to(tensors[0].dtype) if want[0] else None
         return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None
 
 
@@ -55,7 +56,7 @@ def scaled(gradients: native.Gradients, grad: Tensor) -> native.Gradients:
     result: native.Gradients = []
     for x in gradients:
         factor = grad if grad.dim() == 0 or x is None else grad.view((1, -1, 1) if x.dim() == 3 else (-1, 1))
-        result.append(None if x is None else torch.where(factor == 0, 0, x * factor.to(x.dtype)))
+        result.append(None if x is None else torch.where(factor == 0, 0, x * factor).to(x.dtype))
     return result
 
 
@@ -90,7 +91,9 @@ def _(*args):  # type: ignore[no-untyped-def]
     shape = (logits.shape[1],) if reduction == "none" else ()
     inputs = [fields[i] for i in _DIFFERENTIABLE]
     gradients = [
-        torch.empty_like(x) if wanted and x is not None else logits.new_empty(0)
+        (native.gradient_like(x) if x is logits else torch.empty_like(x))
+        if wanted and x is not None
+        else logits.new_empty(0)
         for x, wanted in zip(inputs, want, strict=True)
     ]
     return [logits.new_empty(shape, dtype=compute_dtype(logits)), *gradients]
@@ -98,12 +101,13 @@ def _(*args):  # type: ignore[no-untyped-def]
 
 def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
     ctx.save_for_backward(*output[1:])
-    ctx.want = inputs[-1]
+    ctx.want, ctx.dtype = inputs[-1], inputs[0].dtype
 
 
 def _backward(ctx, grads):  # type: ignore[no-untyped-def]
     gradients = [g if wanted else None for g, wanted in zip(ctx.saved_tensors, ctx.want, strict=True)]
     gradients = scaled(gradients, grads[0])
+    gradients[0] = gradients[0].to(ctx.dtype) if ctx.want[0] else None
     return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None, None
 
 
