@@ -151,8 +151,8 @@ Band retreat(const Graph<R>& g, const States<R> from, const States<R> to, const 
 // for rounding, which over thousands of frames would otherwise be seen.
 //
 // The band shrinks to where a posterior is above Format::irrelevant. What a cell outside can add to any earlier
-// posterior is at most its own, so all that is dropped together is below T · 3 (U + 1) · irrelevant: under 1e-9 (float)
-// or 1e-22 (double) of the gradient for an hour of speech, and a sharp model leaves little more than its alignment.
+// posterior is at most its own, so all that is dropped together is below T · 3 (U + 1) · irrelevant: 1e-12 (float)
+// or 1e-27 (double) of the gradient for a minute of speech, and a sharp model leaves little more than its alignment.
 template <class R, Arcs A>
 Occupancy<R> occupancy(const States<R> alpha, const States<R> beta, Int<R> total_e, Band& band,
                        const Workspace<R>& w) {

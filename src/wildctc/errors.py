@@ -2,7 +2,7 @@
 
 
 class WildCTCError(Exception):
-    """A user's mistake, in one line: what was wrong, where, and what to do. The command line prints it and exits with 2."""
+    """A user's mistake, in one line: what was wrong, where, and what to do. The command prints it and exits with 2."""
 
 
 class MissingExtra(WildCTCError, ImportError):

@@ -57,7 +57,7 @@ class WildcardCTCLoss(torch.nn.Module):
             input_lengths,
             target_lengths,
             self.blank,
-            self.reduction,  # type: ignore[arg-type]
+            self.reduction,
             self.zero_infinity,
             wildcards=self.wildcards,
             words=words,

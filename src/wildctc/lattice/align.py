@@ -18,7 +18,7 @@ KINDS = {1: "bypass", 2: "self_loop", 3: "word_bypass"}
 class Span(NamedTuple):
     """Token `index` of the transcript: frames [start, end). If bypassed, the frames of ★ that stand for it."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # tuple.index, which nobody calls here
     label: int
     start: int
     end: int
@@ -56,7 +56,8 @@ class Alignment:
         >>> print(Alignment(-1.5, torch.tensor([1, 1, 0, -1, 0, -1]), spans, stars, ["-", "a", "b"]))
         -1.50  a 0-2  [b] 3-4  ★ 5-6
         """
-        name = (lambda i: self.symbols[i]) if self.symbols is not None else str
+        symbols = self.symbols
+        name = str if symbols is None else symbols.__getitem__
         parts = [(s.start, s.index, f"[{name(s.label)}]" if s.bypassed else name(s.label), s.end) for s in self.tokens]
         parts += [(w.start, w.first, "★", w.end) for w in self.wildcards if w.kind == "self_loop"]
         return "  ".join([f"{self.score:.2f}"] + [f"{text} {start}-{end}" for start, _, text, end in sorted(parts)])

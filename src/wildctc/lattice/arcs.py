@@ -16,6 +16,8 @@ from torch import Tensor
 Weight: TypeAlias = float | Tensor | None
 Lengths: TypeAlias = Tensor | Sequence[int] | int
 
+WeightTensors: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
+
 ABSENT = -math.inf
 
 
@@ -63,8 +65,12 @@ class Lattice(NamedTuple):
     loops_at_words: bool
 
     @property
-    def weights(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def weights(self) -> WeightTensors:
         return self.bypass, self.self_loop, self.word_bypass
+
+    def to_host(self) -> "Lattice":
+        """The same on the CPU, without its history."""
+        return Lattice(*(x.detach().cpu() if isinstance(x, Tensor) else x for x in self))  # type: ignore[arg-type]
 
     def present(self, family: int) -> bool:
         return self.weights[family] is not None or self.values[family] > ABSENT
@@ -115,9 +121,9 @@ def as_lattice(
         _lengths(target_lengths, "target_lengths", size, logits.device),
         words if needs_words else None,
         *weights,
-        values,
-        blank,
-        wildcards.self_loop_at == "word",
+        values=values,
+        blank=blank,
+        loops_at_words=wildcards.self_loop_at == "word",
     )
 
 
@@ -128,30 +134,33 @@ def _shape(x: Tensor) -> tuple[int, ...]:
 def _integers(x: Tensor, name: str, logits: Tensor) -> Tensor:
     if not isinstance(x, Tensor) or x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
         raise ValueError(f"{name} must be a tensor of integers, got {x.dtype if isinstance(x, Tensor) else type(x)}")
-    return x.to(device=logits.device, dtype=torch.int64)
+    return x if x.dtype == torch.int64 and x.device == logits.device else x.to(device=logits.device, dtype=torch.int64)
 
 
 def _lengths(lengths: Lengths, name: str, size: int, device: torch.device) -> Tensor:
     # Host-side lengths stay on the host: there they can be checked without a synchronisation.
     if not isinstance(lengths, Tensor):
-        lengths = torch.tensor(lengths, dtype=torch.int64)
-    if lengths.is_floating_point():
+        lengths = torch.tensor(lengths)
+        lengths = lengths if lengths.numel() else lengths.long()
+    if lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(f"{name} must be integers, got {lengths.dtype}")
     lengths = lengths.reshape(1) if lengths.dim() == 0 else lengths
     if lengths.dim() != 1 or lengths.shape[0] != size:
         raise ValueError(f"{name} must hold one length for each of N = {size} utterances, got {_shape(lengths)}")
-    return lengths.to(dtype=torch.int64) if device.type != "cpu" else lengths.to(device="cpu", dtype=torch.int64)
+    if lengths.dtype == torch.int64 and (lengths.device.type == "cpu" or device.type != "cpu"):
+        return lengths
+    return lengths.to(device="cpu" if device.type == "cpu" else lengths.device, dtype=torch.int64)
 
 
 def _batch_of_one(wildcards: Wildcards | None) -> Wildcards | None:
     if wildcards is None:
         return None
     weights = (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass)
-    one = (w.unsqueeze(0) if isinstance(w, Tensor) and w.dim() == 1 else w for w in weights)
-    return Wildcards(*one, self_loop_at=wildcards.self_loop_at)
+    bypass, self_loop, word = (w.unsqueeze(0) if isinstance(w, Tensor) and w.dim() == 1 else w for w in weights)
+    return Wildcards(bypass, self_loop, word, wildcards.self_loop_at)
 
 
-def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[list[Tensor | None], list[float]]:
+def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[WeightTensors, list[float]]:
     size = logits.shape[1]
     padded = targets.shape[1] if targets.dim() == 2 else None
     widths = {"bypass": padded, "self_loop": None if padded is None else padded + 1, "word_bypass": None}
@@ -174,7 +183,7 @@ def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[lis
             raise ValueError(f"{name} must be floating point, got {weight.dtype}")
         tensors.append(weight.to(logits.device))
         values.append(ABSENT)
-    return tensors, values
+    return (tensors[0], tensors[1], tensors[2]), values
 
 
 def check_values(lattice: Lattice) -> None:
@@ -188,10 +197,9 @@ def check_values(lattice: Lattice) -> None:
     if lattice.logits.device.type == "cpu":
         native.check(lattice)
     elif os.environ.get("WILDCTC_CHECK", "0") not in ("", "0"):
-        on_host = [x.cpu() if isinstance(x, Tensor) else x for x in lattice[1:]]
-        # the logits' values are not checked: their shape is enough, on any device
-        logits = torch.empty((), dtype=lattice.logits.dtype).expand(lattice.logits.shape)
-        native.check(Lattice(logits, *on_host))
+        # the logits' values are not checked: their shape is enough
+        shape = torch.empty((), dtype=lattice.logits.dtype).expand(lattice.logits.shape)
+        native.check(lattice._replace(logits=shape).to_host())
     else:
         limits = (lattice.logits.shape[0], lattice.targets.shape[-1])
         for name, limit in zip(("input_lengths", "target_lengths"), limits, strict=True):

@@ -12,7 +12,7 @@ from wildctc.lattice.arcs import Lattice, Lengths, Wildcards, as_lattice, check_
 class Infeasible(NamedTuple):
     """Utterance `index` has `frames` frames and needs `needed`; `repeats` tokens have the label of the one before."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # tuple.index, which nobody calls here
     frames: int
     needed: int
     repeats: int
@@ -73,7 +73,7 @@ def _needed(lattice: Lattice, labels: Tensor, n: int) -> float:
     """The fewest frames of any path, state by state: b in blank, t in the token, s in ★."""
     row, length = labels[n].tolist(), int(lattice.target_lengths[n])
     bypass, _, word_weight = (
-        (lambda i, w=w, v=v: float(w[n, i]) if w is not None else v)  # type: ignore[misc]
+        (lambda i, w=w, v=v: float(w[n, i]) if w is not None else v)
         for w, v in zip(lattice.weights, lattice.values, strict=True)
     )
     words = (

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from wildctc.lattice import _native
+from wildctc.lattice import _native  # type: ignore[attr-defined]  # compiled
 from wildctc.lattice.arcs import Lattice, compute_dtype
 
 Gradients: TypeAlias = list[Tensor | None]
@@ -74,6 +74,8 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool, want: Sequence[b
 
 def gradient_like(logits: Tensor) -> Tensor:
     """In the logits' own memory order if that has C innermost; float32 for the half types, until it has been scaled."""
+    if logits.stride(2) == 1 and logits.dtype == compute_dtype(logits):
+        return torch.empty_like(logits)
     layout = torch.preserve_format if logits.stride(2) == 1 else torch.contiguous_format
     return torch.empty_like(logits, dtype=compute_dtype(logits), memory_format=layout)
 

@@ -23,12 +23,12 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool) -> Tensor:
         return loss_op(*lattice, reduction, zero_infinity, want)[0]
     if not any(want):
         return native.loss(lattice, reduction, zero_infinity, want)[0]
-    return _Loss.apply(*lattice, reduction, zero_infinity)  # type: ignore[no-any-return]
+    return _Loss.apply(*lattice, reduction, zero_infinity)
 
 
 class _Loss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, *args):  # type: ignore[no-untyped-def]
+    def forward(ctx, *args):
         *fields, reduction, zero_infinity = args
         want = [ctx.needs_input_grad[i] for i in _DIFFERENTIABLE]
         result, ctx.gradients = native.loss(Lattice(*fields), reduction, zero_infinity, want)
@@ -38,16 +38,16 @@ class _Loss(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):
         # Given away, not lent: a leaf's .grad then needs no copy. A second backward computes them anew.
         tensors = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         rest, reduction, zero_infinity, want = ctx.rest
         if gradients is None:
             gradients = native.loss(Lattice(*tensors, *rest), reduction, zero_infinity, want)[1]
-        if not (grad == 1).all():
+        if not (grad.item() == 1 if grad.dim() == 0 else (grad == 1).all()):
             gradients = scaled(gradients, grad)
-        gradients[0] = gradients[0].to(tensors[0].dtype) if want[0] else None
+        gradients[0] = in_dtype(gradients[0], tensors[0].dtype)
         return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None
 
 
@@ -58,6 +58,11 @@ def scaled(gradients: native.Gradients, grad: Tensor) -> native.Gradients:
         factor = grad if grad.dim() == 0 or x is None else grad.view((1, -1, 1) if x.dim() == 3 else (-1, 1))
         result.append(None if x is None else torch.where(factor == 0, 0, x * factor).to(x.dtype))
     return result
+
+
+def in_dtype(gradient: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Half types are rounded to last, after scaling: a small gradient that a large scale would save is still there."""
+    return gradient if gradient is None or gradient.dtype == dtype else gradient.to(dtype)
 
 
 @torch.library.custom_op("wildctc::loss", mutates_args=(), device_types="cpu")
@@ -85,7 +90,7 @@ def loss_op(
 
 
 @loss_op.register_fake
-def _(*args):  # type: ignore[no-untyped-def]
+def _(*args):
     *fields, reduction, _zero_infinity, want = args
     logits = fields[0]
     shape = (logits.shape[1],) if reduction == "none" else ()
@@ -99,15 +104,15 @@ def _(*args):  # type: ignore[no-untyped-def]
     return [logits.new_empty(shape, dtype=compute_dtype(logits)), *gradients]
 
 
-def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+def _setup_context(ctx, inputs, output) -> None:
     ctx.save_for_backward(*output[1:])
     ctx.want, ctx.dtype = inputs[-1], inputs[0].dtype
 
 
-def _backward(ctx, grads):  # type: ignore[no-untyped-def]
+def _backward(ctx, grads):
     gradients = [g if wanted else None for g, wanted in zip(ctx.saved_tensors, ctx.want, strict=True)]
     gradients = scaled(gradients, grads[0])
-    gradients[0] = gradients[0].to(ctx.dtype) if ctx.want[0] else None
+    gradients[0] = in_dtype(gradients[0], ctx.dtype)
     return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None, None
 
 

@@ -164,8 +164,7 @@ def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
     Candidates stand token first, then blank, then ★, and of equals the first is taken: ties go to the token arc.
     """
-    lattice = lattice._replace(logits=lattice.logits.detach().double().cpu())
-    lattice = Lattice(*(x.detach().cpu() if isinstance(x, Tensor) else x for x in lattice))
+    lattice = lattice._replace(logits=lattice.logits.double()).to_host()
     graph = make_graph(lattice)
     scores = make_scores(lattice, graph.labels)
     lost = _unreadable(lattice, graph, scores)

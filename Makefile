@@ -1,0 +1,43 @@
+# make setup · make test · make lint · make bench · make sanitize
+PYTHON ?= python3
+PY := .venv/bin/python
+BUILD_TOOLS := scikit-build-core nanobind ninja cmake
+# the extension is rebuilt when its sources change
+SOURCES := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
+
+.PHONY: setup test lint bench sanitize clean
+
+setup: .venv/installed
+
+.venv/installed: constraints.txt $(SOURCES)
+	test -x $(PY) || $(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet -c constraints.txt torch numpy $(BUILD_TOOLS)
+	$(PY) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[train,moonshine,dev]'
+	touch $@
+
+test: setup
+	$(PY) -m pytest
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+bench: setup
+	$(PY) benchmarks/loss.py
+	$(PY) benchmarks/encoders.py
+	$(PY) benchmarks/decoding.py
+
+# The golden and edge cases under AddressSanitizer and UBSan. Python itself leaks at exit, so leaks are not looked for.
+sanitize: setup
+	rm -rf build/sanitize && mkdir -p build/sanitize
+	cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWILDCTC_SANITIZE=ON \
+		-DPython_EXECUTABLE=$(CURDIR)/$(PY)
+	cmake --build build/sanitize
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+		WILDCTC_NATIVE=build/sanitize $(PY) -m pytest -q -p no:cacheprovider tests/lattice/test_golden_k2.py \
+		tests/lattice/test_edge_cases.py tests/lattice/test_bad_input.py tests/lattice/test_native_equals_reference.py
+
+clean:
+	rm -rf .venv build
