@@ -104,16 +104,16 @@ def test_a_broken_row_is_named_by_file_and_line(tmp_path, content, message):
 
 
 def test_a_manifest_that_cannot_be_read_is_one_clear_line(tmp_path):
-    with pytest.raises(WildCTCError, match=r"cannot read manifest .*No such file"):
+    with pytest.raises(WildCTCError, match=r"cannot read .*No such file"):
         load_manifest(tmp_path / "none.jsonl")
     (tmp_path / "latin.jsonl").write_bytes('{"audio": "é"}'.encode("latin-1"))
     with pytest.raises(WildCTCError, match="not UTF-8"):
         load_manifest(tmp_path / "latin.jsonl")
     (tmp_path / "no.jsonl.gz").write_bytes(b"not gzip")
-    with pytest.raises(WildCTCError, match="cannot read manifest"):
+    with pytest.raises(WildCTCError, match="cannot read"):
         load_manifest(tmp_path / "no.jsonl.gz")
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(os.urandom(3000).hex().encode())[:100])
-    with pytest.raises(WildCTCError, match="cannot read manifest"):
+    with pytest.raises(WildCTCError, match="cannot read"):
         load_manifest(tmp_path / "cut.jsonl.gz")
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(WildCTCError, match="no utterances in it"):

@@ -124,7 +124,8 @@ def score(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """`wildctc compare`."""
-    from wildctc.scoring import compare_files, read_references
+    from wildctc.comparing import compare_files
+    from wildctc.scoring import read_references
 
     references = read_references(options.reference) if options.reference else None
     tables = compare_files(options.systems, references, _normalizer(options))

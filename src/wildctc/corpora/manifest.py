@@ -7,6 +7,7 @@ import takes seconds; what `write_cuts` writes is checked against lhotse by a te
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,26 +84,34 @@ def _with_duration(utterance: Utterance) -> Utterance:
         return utterance
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line numbers, from 1, and objects of a JSON-lines file, gzipped or not; blank lines are skipped."""
+    for line, text in read_lines(path):
+        try:
+            row = json.loads(text)
+        except ValueError as error:
+            raise WildCTCError(f"{path}:{line}: not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise WildCTCError(f"{path}:{line}: not a JSON object: {text.strip()[:40]}")
+        yield line, row
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Line numbers, from 1, and lines of a text file, gzipped or not; blank lines are skipped.
+
+    Split at newlines alone: a transcript may hold other Unicode line separators.
+    """
+    line = 0
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8-sig") as file
-        ):
-            for line, text in enumerate(file, start=1):
-                if not text.strip():
-                    continue
-                try:
-                    row = json.loads(text)
-                except ValueError as error:
-                    raise WildCTCError(f"{path}:{line}: not JSON: {error}") from None
-                if not isinstance(row, dict):
-                    raise WildCTCError(f"{path}:{line}: not a JSON object: {text.strip()[:40]}")
-                yield line, row
-    except (OSError, EOFError) as error:
-        raise WildCTCError(f"cannot read manifest {path}: {getattr(error, 'strerror', None) or error}") from None
-    except UnicodeDecodeError as error:
-        raise WildCTCError(f"cannot read manifest {path}: not UTF-8 at byte {error.start}") from None
+        with gzip.open(path) if str(path).endswith(".gz") else open(path, "rb") as file:
+            for line, raw in enumerate(file, start=1):
+                text = raw.decode("utf-8-sig" if line == 1 else "utf-8").rstrip("\r\n")
+                if text.strip():
+                    yield line, text
+    except (OSError, EOFError, zlib.error) as error:
+        raise WildCTCError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    except UnicodeDecodeError:
+        raise WildCTCError(f"{path}:{line}: not UTF-8") from None
 
 
 def parse_row(row: dict[str, Any], path: Path, line: int) -> list[Utterance]:
