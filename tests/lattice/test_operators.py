@@ -164,3 +164,17 @@ def test_accumulation_over_several_losses(backend):
     for _ in range(2):
         wildcard_ctc_loss(**batch.arguments(), backend=backend).backward()
     torch.testing.assert_close(batch.logits.grad, 2 * one)
+
+
+def test_a_compiled_step_on_the_reference_backend_has_no_graph_break_either():
+    logits, targets, *rest, bypass, self_loop = step_inputs(6, 2)
+    wildcards = Wildcards(bypass=bypass, self_loop=self_loop, word_bypass=-2.0)
+
+    def loss(logits, targets, input_lengths, target_lengths, words):
+        lengths = input_lengths, target_lengths
+        return wildcard_ctc_loss(logits, targets, *lengths, wildcards=wildcards, words=words, backend="reference")
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(logits, targets, *rest), loss(logits, targets, *rest))
+    with pytest.raises(ValueError, match="utterance 1"):
+        compiled(logits, torch.tensor([[1] * targets.shape[1], [99] * targets.shape[1]]), *rest)

@@ -56,7 +56,7 @@ def wildcard_ctc_loss(
     if choose_backend(backend, lattice) == "native":
         loss = ops.loss(lattice, reduction, zero_infinity)
     else:
-        check_values(lattice)
+        lattice = ops.checked(lattice)
         loss = _reduce(-reference.log_likelihood(lattice), lattice.target_lengths, reduction, zero_infinity)
     return loss.squeeze(0) if logits.dim() == 2 and reduction == "none" else loss
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wildctc.lattice import native
-from wildctc.lattice.arcs import Lattice, compute_dtype
+from wildctc.lattice.arcs import Lattice, check_values, compute_dtype
 
 _TENSORS = 8  # the first fields of Lattice are tensors, or None
 _DIFFERENTIABLE = (0, 5, 6, 7)  # logits and weights
@@ -117,3 +117,38 @@ def _backward(ctx, grads):
 
 
 loss_op.register_autograd(_backward, setup_context=_setup_context)
+
+
+def checked(lattice: Lattice) -> Lattice:
+    """The lattice after `check_values`, for backends whose own code is traced: in a compiled graph, by an operator."""
+    if not torch.compiler.is_compiling():
+        check_values(lattice)
+        return lattice
+    return lattice._replace(targets=check_op(*lattice))
+
+
+@torch.library.custom_op("wildctc::check", mutates_args=())
+def check_op(
+    logits: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor,
+    target_lengths: Tensor,
+    words: Tensor | None,
+    bypass: Tensor | None,
+    self_loop: Tensor | None,
+    word_bypass: Tensor | None,
+    values: list[float],
+    blank: int,
+    loops_at_words: bool,
+) -> Tensor:
+    """The targets, once everything has been checked: as a result that is used, so that no compiler drops the check."""
+    weights = (bypass, self_loop, word_bypass)
+    check_values(
+        Lattice(logits, targets, input_lengths, target_lengths, words, *weights, values, blank, loops_at_words)
+    )
+    return targets.clone()
+
+
+@check_op.register_fake
+def _(logits, targets, *rest):
+    return torch.empty_like(targets)
