@@ -1,6 +1,7 @@
 """The commands from a folder of speech to a table, and what a wrong command says."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -84,6 +85,36 @@ def test_decode_goes_on_without_bad_audio_and_says_which(runs, tmp_path, capsys)
     assert len(read_rows(tmp_path / "hyp.jsonl")) == 10
 
 
+def test_decode_says_before_the_work_that_it_cannot_write(runs, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    test = str(runs / "data/test.jsonl.gz")
+    for workers in ("0", "1"):
+        for words in (["-o", "file/hyp.jsonl"], ["-o", "."], ["-o", "hyp.jsonl", "--cache", "file"]):
+            where = [str(tmp_path / word) if not word.startswith("-") else word for word in words]
+            assert main(["decode", str(runs / "ctc"), test, "--workers", workers, *where]) == 2
+            error = capsys.readouterr().err.splitlines()[-1]
+            assert error.split("\r")[-1].lstrip().startswith("wildctc: cannot write")
+    assert not (tmp_path / "hyp.jsonl").exists()
+
+
+def test_speech_without_transcripts_is_decoded_without_rates(runs, tmp_path, capsys):
+    rows = [{"audio": str(runs / "speech/test0.wav")}, {"audio": str(runs / "speech/test1.wav")}]
+    write_rows(tmp_path / "untold.jsonl", rows)
+    words = ["decode", str(runs / "ctc"), str(tmp_path / "untold.jsonl"), "-o", str(tmp_path / "hyp.jsonl")]
+    assert main([*words, "--workers", "0"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/hyp.jsonl: 2 utterances\n"
+    assert [(h["id"], h["reference"]) for h in read_rows(tmp_path / "hyp.jsonl")] == [("test0", None), ("test1", None)]
+    assert main(["score", str(tmp_path / "hyp.jsonl")]) == 2
+    assert "no reference for utterances test0, test1" in capsys.readouterr().err
+
+
+def test_model_folder_with_a_foreign_configuration_is_refused(runs, tmp_path, capsys):
+    shutil.copytree(runs / "ctc/model", tmp_path / "model")
+    (tmp_path / "model/config.json").write_text("{}")
+    assert main(["decode", str(tmp_path / "model"), str(runs / "data/test.jsonl.gz")]) == 2
+    assert "no 'front_end' in it" in capsys.readouterr().err
+
+
 def test_finished_run_is_not_trained_again(runs, capsys):
     before = (runs / "ctc/model/model.safetensors").stat().st_mtime_ns
     words = ["train", str(runs / "speech/recipe.yaml"), "--out", str(runs / "ctc"), "--data.workers", "0"]
@@ -108,10 +139,12 @@ MISTAKES = {
     ),
     "missing device": (["train", "iban", "--out", "x", "--training.device", "cuda:77"], "there is no device 'cuda:77'"),
     "unknown criterion": (["train", "iban", "--out", "x", "--criterion", "otc"], "no criterion is called 'otc'"),
+    "recipe of another kind": (["train", "bytes", "--out", "x"], "cannot be read as a recipe"),
     "unknown source": (["prepare", "tape", "in", "out"], "tape"),
     "missing corpus": (["prepare", "jsonl", "nowhere", "out"], "nowhere"),
     "decode without a model": (["decode", "nowhere", "m.jsonl"], "nowhere: no model here"),
     "wrong beam": (["decode", "x", "m.jsonl", "--beam", "0"], "--beam must be at least 1"),
+    "wrong workers": (["decode", "x", "m.jsonl", "--workers", "-1"], "--workers must be at least 0"),
     "missing hypotheses": (["score", "nowhere.jsonl"], "nowhere.jsonl"),
     "compare nothing": (["compare", "nowhere"], "nowhere"),
 }
@@ -120,6 +153,7 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistake_is_one_line_and_exit_code_2(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     words, message = MISTAKES[name]
     assert main(words) == 2
     error = capsys.readouterr().err

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wildctc.decoding import beam_search, decode, greedy
+from wildctc.decoding import beam_search, best_hypothesis, greedy
 from wildctc.errors import MissingExtra, WildCTCError
 
 
@@ -103,16 +103,12 @@ def test_greedy_is_the_best_of_all_paths(seed):
     assert score == pytest.approx(sum(log_probs[t, c].item() for t, c in enumerate(best)), abs=1e-5)
 
 
-def test_batch_ignores_padding_and_beam_1_is_greedy():
-    logits = torch.stack([sharp_logits(seed, 30, 6) for seed in range(3)])
-    lengths = torch.tensor([30, 0, 17])
-    padded = logits.clone()
-    padded[2, 17:] = math.nan
-    for beam in (1, 10):
-        hypotheses = decode(padded, lengths, Letters(), beam=beam)
-        assert [h.ids for h in hypotheses] == [greedy(x[:n])[0] for x, n in zip(logits, lengths, strict=True)]
-    assert hypotheses[1].text == ""
-    assert hypotheses[1].score == 0.0
+def test_best_hypothesis_of_beam_1_is_greedy_and_of_no_frames_is_empty():
+    for frames in (30, 0):
+        logits = sharp_logits(0, frames, 6)
+        for beam in (1, 10):
+            assert best_hypothesis(logits, Letters(), beam).ids == greedy(logits)[0]
+    assert best_hypothesis(logits, Letters(), 1).score == best_hypothesis(logits, Letters(), 10).score == 0.0
 
 
 def test_layout_and_precision_of_the_logits_do_not_matter():

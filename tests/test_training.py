@@ -91,7 +91,11 @@ def test_command_line_overrides_reach_every_kind_of_field():
 
 
 def test_values_that_no_run_could_use_are_refused():
-    for key, value in (("data.batch_seconds", 0), ("training.epochs", 0), ("encoder.subsampling", 3)):
+    for key, value in (
+        ("data.batch_seconds", 0), ("training.epochs", 0), ("encoder.subsampling", 3), ("encoder.d_model", 0),
+        ("seed", -1), ("data.workers", -1), ("optimizer.lr", float("nan")), ("spec_augment.time_masks", -1),
+        ("data.max_bad", 1.5), ("data.speeds", [0.9, 0]), ("training.patience", 0),
+    ):  # fmt: skip
         config = Config()
         apply(config, key, value, "test")
         with pytest.raises(WildCTCError, match=key):
@@ -212,7 +216,8 @@ def test_run_folder_holds_what_people_look_at(trained):
     root = ElementTree.parse(trained / "curves.svg").getroot()
     assert root.tag.endswith("svg")
     text = (trained / "curves.svg").read_text()
-    assert len(text) > 5000
+    for title in ("train loss", "valid ctc loss", "validation WER", "word bypass", "entropy", "bypass posterior dev"):
+        assert f"<!-- {title}" in text, title
     assert list((trained / "tensorboard").glob("events.*"))
     assert parse_yaml((trained / "config.yaml").read_text(), "config").criterion == "otc-tw"
     log = (trained / "log.txt").read_text()
@@ -280,12 +285,10 @@ def test_training_in_bfloat16_learns(tmp_path):
 
 def test_run_stops_early_when_patience_runs_out(tmp_path):
     recipe = make_corpus(tmp_path, {"train": 6, "dev": 2})
-    config = quick(recipe, training__patience=2, training__epochs=30, optimizer__lr=1e-12)  # nothing gets better
-    config.optimizer.decay = "sqrt"
+    config = quick(recipe, training__patience=2, training__epochs=30, optimizer__lr=1e-30)  # nothing gets better
+    config.encoder.kind = "e_branchformer"  # a Conformer's batch norm learns without a learning rate
     train(config, tmp_path / "run")
-    history = read_rows(tmp_path / "run/metrics.jsonl")
-    best = min(history, key=lambda m: m["valid_loss"])["epoch"]
-    assert len(history) == best + 2 < 30
+    assert [m["epoch"] for m in read_rows(tmp_path / "run/metrics.jsonl")] == [1, 2, 3]
 
 
 def test_speeds_are_copies_of_the_training_data_only(tmp_path):

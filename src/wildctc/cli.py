@@ -89,22 +89,28 @@ def decode(options: argparse.Namespace) -> None:
     import torch
 
     from wildctc.corpora import load_manifest
+    from wildctc.files import check_writable
     from wildctc.inference import decode_utterances
     from wildctc.recognizer import Recognizer
     from wildctc.scoring import score, write_hyps
 
-    if options.beam < 1:
-        raise WildCTCError(f"--beam must be at least 1, got {options.beam}")
+    for name, value, least in (("--beam", options.beam, 1), ("--workers", options.workers, 0)):
+        if value < least:
+            raise WildCTCError(f"{name} must be at least {least}, got {value}")
     model = Recognizer.load(options.run_folder).to("cuda" if torch.cuda.is_available() else "cpu")
     utterances = load_manifest(options.manifest, options.split)
     name = options.split or Path(options.manifest).name.split(".")[0]
     output = Path(options.output) if options.output else Path(options.run_folder) / "hyp" / f"{name}.jsonl"
+    check_writable(output)  # now, and not after all the work
     decoded = decode_utterances(
         model, utterances, beam=options.beam, cache=options.cache, workers=options.workers, max_bad=options.max_bad
     )
     write_hyps(output, decoded)
-    found = score(decoded)
-    print(f"{output}: {len(decoded):,} utterances, WER {found.wer:.2%}, CER {found.cer:.2%}")
+    rates = ""
+    if all(d.references for d in decoded):
+        found = score(decoded)
+        rates = f", WER {found.wer:.2%}, CER {found.cer:.2%}"
+    print(f"{output}: {len(decoded):,} utterance{'s' * (len(decoded) != 1)}{rates}")
 
 
 def score(options: argparse.Namespace) -> None:
@@ -116,7 +122,7 @@ def score(options: argparse.Namespace) -> None:
     references = read_references(options.reference) if options.reference else None
     found = run(read_hyps(options.hypotheses), references, _normalizer(options))
     print(found)
-    if options.errors:
+    if options.errors and found.words.total:
         print(f"\n{found.listing(options.errors)}")
     if options.json:
         write_text(Path(options.json), found.to_json() + "\n")

@@ -73,28 +73,20 @@ def beam_search(logits: Tensor, units: DecodesIds, beam: int = 10, blank: int = 
     return found
 
 
-def decode(
-    logits: Tensor, lengths: Tensor | Sequence[int], units: DecodesIds, beam: int = 10, blank: int = 0
-) -> list[Hypothesis]:
-    """The best hypothesis of each utterance of a batch: logits (N, T, C), lengths (N,); beam=1 is greedy.
+def best_hypothesis(logits: Tensor, units: DecodesIds, beam: int = 10, blank: int = 0) -> Hypothesis:
+    """The best hypothesis of logits (T, C) by prefix beam search; beam=1 is greedy.
 
     >>> import torch
     >>> class Letters:
     ...     def decode(self, ids):
     ...         return "".join("_ab"[i] for i in ids)
-    >>> logits = torch.tensor([[[0.0, 9, 0], [0, 0, 9]], [[0, 0, 9], [0, 9, 0]]])
-    >>> [hypothesis.text for hypothesis in decode(logits, [2, 1], Letters())]
-    ['ab', 'b']
+    >>> best_hypothesis(torch.tensor([[0.0, 9, 0], [0, 0, 9]]), Letters()).text
+    'ab'
     """
-    logits = logits.detach().cpu()  # one transfer for the batch
-    best = []
-    for frames, length in zip(logits, lengths, strict=True):
-        if beam == 1:
-            ids, score = greedy(frames[: int(length)], blank)
-            best.append(Hypothesis(ids, units.decode(ids), score))
-        else:
-            best.append(beam_search(frames[: int(length)], units, beam, blank)[0])
-    return best
+    if beam != 1:
+        return beam_search(logits, units, beam, blank)[0]
+    ids, score = greedy(logits, blank)
+    return Hypothesis(ids, units.decode(ids), score)
 
 
 def _log_probs(logits: Tensor, blank: int) -> Tensor:

@@ -57,6 +57,14 @@ def make_folder(path: Path) -> Path:
     return path
 
 
+def check_writable(path: Path) -> None:
+    """Find out before long work whether `path` can be written after it."""
+    make_folder(path.parent)
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        reason = "is a directory" if path.is_dir() else "permission denied"
+        raise WildCTCError(f"cannot write {path}: {reason}")
+
+
 @contextlib.contextmanager
 def only_one(lock: Path) -> Iterator[None]:
     """Keep a second process from writing the same run. The lock goes with the process, however that ends."""

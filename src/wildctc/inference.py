@@ -11,7 +11,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from wildctc.corpora import Rejects, Utterance, UtteranceError, check_audio, load_audio
-from wildctc.decoding import beam_search, greedy
+from wildctc.decoding import best_hypothesis
+from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FrontEnd
 from wildctc.progress import progress
 from wildctc.recognizer import Recognizer
@@ -31,11 +32,13 @@ def decode_utterances(
 ) -> list[Decoded]:
     """The best transcription of each utterance, in the manifest's order, by prefix beam search (beam 1: greedy).
 
-    References are normalised as the model's units normalise. Utterances whose audio cannot be used are reported and
-    left out; more than `max_bad` of them are an error. cache: a folder of features, as in training.
+    References are normalised as the model's units normalise; a manifest without any text has none. Utterances whose
+    audio cannot be used are reported and left out; more than `max_bad` of them are an error. cache: a folder of
+    features, as in training.
     """
     rejects = Rejects(max_bad)
     found: dict[str, Decoded] = {}
+    transcribed = any(u.text for u in utterances)
     order = sorted(utterances, key=lambda u: u.duration)
     features = _Features(order, model.front_end, cache)
     loader = DataLoader(
@@ -44,7 +47,9 @@ def decode_utterances(
     with progress(total=len(order), desc="decoding", unit="utt", leave=False) as bar:
         for batch in _batches(order, loader, model.front_end.frame_rate, rejects):
             for utterance, logits in zip((u for u, _ in batch), model.logits([x for _, x in batch]), strict=True):
-                found[utterance.id] = _decode(model, utterance, logits, beam)
+                best = best_hypothesis(logits, model.units, beam)
+                references = (model.units.normalizer(utterance.text),) if transcribed else ()
+                found[utterance.id] = Decoded(utterance.id, best.text, references, best.score)
                 bar.update()
     rejects.check(len(order))
     return [found[u.id] for u in utterances if u.id in found]
@@ -54,19 +59,9 @@ def _as_it_is(item: Any) -> Any:
     return item  # a loader would make tensors of arrays
 
 
-def _decode(model: Recognizer, utterance: Utterance, logits: torch.Tensor, beam: int) -> Decoded:
-    if beam == 1:
-        ids, score = greedy(logits)
-        text = model.units.decode(ids)
-    else:
-        best = beam_search(logits, model.units, beam)[0]
-        text, score = best.text, best.score
-    return Decoded(utterance.id, text, (model.units.normalizer(utterance.text),), score)
-
-
 def _batches(
     utterances: Sequence[Utterance],
-    features: DataLoader[np.ndarray | UtteranceError],
+    features: DataLoader[np.ndarray | WildCTCError],
     frame_rate: float,
     rejects: Rejects,
 ) -> Iterator[list[tuple[Utterance, np.ndarray]]]:
@@ -76,6 +71,8 @@ def _batches(
         if isinstance(x, UtteranceError):
             rejects.add(x)
             continue
+        if isinstance(x, WildCTCError):  # not one utterance's fault: a cache that cannot be written
+            raise x
         longest = max(longest, len(x))
         if batch and longest * (len(batch) + 1) > BATCH_SECONDS * frame_rate:
             yield batch
@@ -85,7 +82,7 @@ def _batches(
         yield batch
 
 
-class _Features(Dataset[np.ndarray | UtteranceError]):
+class _Features(Dataset[np.ndarray | WildCTCError]):
     """Item i: the features of utterance i (frames, dim), or what is wrong with its audio."""
 
     def __init__(self, utterances: Sequence[Utterance], front_end: FrontEnd, cache: str | Path | None) -> None:
@@ -95,7 +92,7 @@ class _Features(Dataset[np.ndarray | UtteranceError]):
     def __len__(self) -> int:
         return len(self.utterances)
 
-    def __getitem__(self, index: int) -> np.ndarray | UtteranceError:
+    def __getitem__(self, index: int) -> np.ndarray | WildCTCError:
         utterance = self.utterances[index]
         try:
             if utterance.duration == 0:  # the manifest does not say how much audio there should be; the header may
@@ -103,5 +100,5 @@ class _Features(Dataset[np.ndarray | UtteranceError]):
             if self.cache is not None:
                 return self.cache.get(utterance)
             return self.front_end.extract(load_audio(utterance, self.front_end.sampling_rate))
-        except UtteranceError as error:
+        except WildCTCError as error:  # returned, since a worker's exception would reach the user as a traceback
             return error

@@ -107,14 +107,17 @@ class Recognizer(nn.Module):
         folder = find_model(Path(folder))
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            front_end, encoder, fingerprint = config["front_end"], config["encoder"], config["units"]
+        except (OSError, ValueError, TypeError) as error:
             raise WildCTCError(f"{folder / 'config.json'}: cannot be read ({error})") from None
+        except KeyError as error:
+            raise WildCTCError(f"{folder / 'config.json'}: no {error} in it: not written by WildCTC?") from None
         units = load_units(folder)
         weights, state = load_tensors(folder / "model.safetensors")
-        if not units.fingerprint() == config["units"] == state.get("units"):
+        if not units.fingerprint() == fingerprint == state.get("units"):
             raise WildCTCError(f"{folder}: the units do not match the weights (units.json was changed or replaced)")
         stats = FeatureStats(weights["mean"].numpy(), weights["std"].numpy())
-        model = cls(config["front_end"], config["encoder"], units, stats)
+        model = cls(front_end, encoder, units, stats)
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -130,6 +131,12 @@ class Config:
 # Settings that may differ when a run is continued: they do not touch its weights.
 FREE_ON_RESUME = {"data.dir", "data.cache", "data.workers", "data.max_bad", "training.checkpoint_steps"}
 
+# Settings where 0 switches something off; all other numbers but a schedule's must be greater.
+MAY_BE_ZERO = (
+    "seed", "data.max_bad", "data.workers", "encoder.dropout", "spec_augment.", "optimizer.warmup_steps",
+    "optimizer.weight_decay",
+)  # fmt: skip
+
 
 def load_recipe(name_or_path: str) -> Config:
     """The settings of a recipe: a YAML file, or the name of one shipped with the package.
@@ -139,7 +146,10 @@ def load_recipe(name_or_path: str) -> Config:
     """
     path = Path(name_or_path)
     if path.is_file():
-        return parse_yaml(path.read_text(encoding="utf-8"), str(path))
+        try:
+            return parse_yaml(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise WildCTCError(f"{path}: cannot be read as a recipe ({error})") from None
     shipped = resources.files("wildctc") / "recipes"
     names = sorted(p.name.removesuffix(".yaml") for p in shipped.iterdir() if p.name.endswith(".yaml"))
     if name_or_path not in names:
@@ -226,12 +236,15 @@ def apply_arguments(config: Config, arguments: list[str]) -> None:
 
 def validate(config: Config) -> None:
     """Refuse values that no run could use, before anything is computed."""
-    positive = ("data.batch_seconds", "data.max_duration", "optimizer.lr", "optimizer.clip", "optimizer.accumulate",
-                "training.epochs", "training.average", "training.checkpoint_steps", "encoder.blocks")  # fmt: skip
-    values = flatten(to_dict(config))
-    for key in positive:
-        if values[key] <= 0:
-            raise WildCTCError(f"{key} must be greater than 0, got {values[key]}")
+    for key, value in flatten(to_dict(config)).items():
+        # A schedule's weights may be negative; the criterion checks them.
+        if isinstance(value, bool) or not isinstance(value, int | float) or key.startswith("schedule."):
+            continue
+        if not math.isfinite(value) or value < 0 or (value == 0 and not key.startswith(MAY_BE_ZERO)):
+            least = "at least" if key.startswith(MAY_BE_ZERO) else "greater than"
+            raise WildCTCError(f"{key} must be {least} 0, got {value}")
+    if config.data.max_bad > 1:
+        raise WildCTCError(f"data.max_bad is a share, 0 to 1, got {config.data.max_bad}")
     if not config.data.speeds or min(config.data.speeds) <= 0:
         raise WildCTCError(f"data.speeds must be a list of speeds greater than 0, got {config.data.speeds}")
     if config.encoder.subsampling not in (1, 2, 4):

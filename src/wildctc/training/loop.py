@@ -113,11 +113,12 @@ class Trainer:
         self.stats = self._stats(found / "stats.safetensors")
         self.model.set_stats(self.stats)
         self.model.to(self.device)
-        self.hours = sum(e.utterance.duration for e in self.train) / 3600
+        copies = len(data.speeds)
+        self.hours = sum(e.utterance.duration for e in self.train) / 3600 / copies
         log.info(
-            "%d training utterances (%.2f h with %d speeds), %d for validation, %d units, %.2f million weights",
-            len(self.train), self.hours, len(data.speeds), len(self.dev), len(units),
-            sum(p.numel() for p in self.model.parameters()) / 1e6,
+            "%d training utterances (%.2f h%s), %d for validation, %d units, %.2f million weights",
+            len(self.train) // copies, self.hours, f", each at {copies} speeds" if copies > 1 else "", len(self.dev),
+            len(units), sum(p.numel() for p in self.model.parameters()) / 1e6,
         )  # fmt: skip
 
     def _has_checkpoint(self) -> bool:

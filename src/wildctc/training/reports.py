@@ -66,12 +66,13 @@ def draw_curves(history: list[Metrics]) -> bytes:
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
+        from matplotlib.ticker import MaxNLocator, PercentFormatter
     except ImportError:
         raise MissingExtra("matplotlib", "train") from None
+    own_loss = any(m["valid_loss"] != m["valid_ctc_loss"] for m in history)  # plain CTC has one line, not two
     panels = {
-        "loss": ("train_loss", "valid_loss", "valid_ctc_loss"),
-        "WER": ("valid_wer",),
+        "loss": ("train_loss", "valid_loss", *(("valid_ctc_loss",) if own_loss else ())),
+        "validation WER (greedy)": ("valid_wer",),
         "wildcard weights": WEIGHTS,
         "entropy, bypass posterior": ("entropy", "bypass_posterior_train", "bypass_posterior_dev"),
     }
@@ -87,9 +88,13 @@ def draw_curves(history: list[Metrics]) -> bytes:
                 points = [(m["epoch"], m[name]) for m in history if m[name] is not None]
                 if points:
                     axes.plot(*zip(*points, strict=True), marker=".", label=name.replace("_", " "))
-            if axes.lines:
+            if names == ("valid_wer",):
+                axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+                axes.set_ylim(bottom=0)
+            elif axes.lines:
                 axes.legend(fontsize="small")
             else:
+                axes.set_axis_off()
                 axes.text(0.5, 0.5, "none: plain CTC", ha="center", va="center", transform=axes.transAxes)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -101,11 +106,14 @@ def model_card(config: Config, final: Metrics, history: list[Metrics], epochs: l
     last = history[-1]
     weights = ", ".join(f"{n} {last[n]:.3g}" for n in WEIGHTS if last[n] is not None) or "none"
     chosen = ", ".join(map(str, sorted(epochs)))
+    speeds, minutes = ", ".join(map(str, config.data.speeds)), sum(m["seconds"] for m in history) / 60
     entropy = "none" if last["entropy"] is None else f"{last['entropy']:.4f}"
     return f"""# Speech recogniser trained with WildCTC
 
 - Criterion: `{config.criterion}`; wildcard weights in the last epoch: {weights}; held-out predictive entropy: {entropy}
-- Trained on {hours:.2f} h of speech for {len(history)} epochs ({sum(m["seconds"] for m in history) / 60:.0f} min)
+- Features: `{config.features.name}`; encoder: {config.encoder.kind}, {config.encoder.blocks} blocks of
+  {config.encoder.d_model}; units: {config.data.units}
+- Trained on {hours:.2f} h of speech (speeds: {speeds}) for {len(history)} epochs ({minutes:.0f} min)
 - Weights: the average of epochs {chosen}, the best by validation {config.training.select_by}
 - Held-out speech, greedy: WER {final["wer"]:.2%}, CER {final["cer"]:.2%}, CTC loss {final["ctc_loss"]:.3f}
 
