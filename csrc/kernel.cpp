@@ -33,7 +33,7 @@ template <class R>
 struct Places {
     const Graph<R>& g;
     const Workspace<R>& w;
-    const Frames& gradient;  // e^(logit − max) stands in its rows until the gradient does
+    const Frames gradient;   // e^(logit − max) stands in its rows until the gradient does
     const Stretches stretches;
     const bool keep;         // false: nothing but the last state is needed
 
@@ -128,7 +128,7 @@ void replay(const Frames& logits, const Places<R>& at, int64_t first, int64_t co
 // What goes from frame to frame on the way back.
 template <class R>
 struct Backward {
-    const Frames &logits, &gradient;
+    const Frames logits, gradient;
     const Graph<R>& g;
     const Workspace<R>& w;
     const ArcCounts& counts;

@@ -10,7 +10,7 @@ namespace wildctc {
 
 enum class DType : int { float32 = 0, float64 = 1, float16 = 2, bfloat16 = 3 };
 
-constexpr int kLanes = 16;  // positions are padded to a multiple of this, so vector loops have no remainder
+constexpr int kLanes = 16;  // no vector is longer: arrays over positions have so many more, and need no remainder loops
 
 static inline int64_t padded(int64_t positions) { return (positions + kLanes - 1) / kLanes * kLanes; }
 

@@ -25,7 +25,6 @@ struct Types<float> {
     using Real = float;
     using Int = int32_t;
     using Unsigned = uint32_t;
-    using Vector = float;
 };
 
 template <>
@@ -33,7 +32,6 @@ struct Types<double> {
     using Real = double;
     using Int = int64_t;
     using Unsigned = uint64_t;
-    using Vector = double;
 };
 
 template <class V>

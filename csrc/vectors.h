@@ -23,26 +23,28 @@ struct Types<DoubleVector> {
     using Int __attribute__((vector_size(WILDCTC_VECTOR_BYTES))) = int64_t;
     using Unsigned __attribute__((vector_size(WILDCTC_VECTOR_BYTES))) = uint64_t;
 };
-
-template <class R>
-struct VectorOf;
-template <>
-struct VectorOf<float> {
-    using type = FloatVector;
-};
-template <>
-struct VectorOf<double> {
-    using type = DoubleVector;
-};
-#else
-template <class R>
-struct VectorOf {
-    using type = R;
-};
 #endif
 
 namespace WILDCTC_ISA {
 namespace {
+
+// The vector of a number; without vector extensions, the number itself.
+template <class R>
+struct VectorOf {
+    using type = R;
+};
+
+#if defined(WILDCTC_VECTOR_BYTES)
+template <>
+struct VectorOf<float> {
+    using type = FloatVector;
+};
+
+template <>
+struct VectorOf<double> {
+    using type = DoubleVector;
+};
+#endif
 
 template <class R>
 using Vector = typename VectorOf<R>::type;
