@@ -126,6 +126,7 @@ def test_finished_run_is_not_trained_again(runs, capsys):
 MISTAKES = {
     "no command": ([], "required: COMMAND"),
     "unknown command": (["trian"], "invalid choice: 'trian'"),
+    "nothing to train": (["train"], "no recipe given"),
     "no recipe": (["train", "--out", "x"], "no recipe given"),
     "unknown recipe": (["train", "ibn", "--out", "x"], "one of fleurs, iban"),
     "no run folder": (["train", "iban"], "--out RUN is needed"),
@@ -165,6 +166,10 @@ def test_mistake_is_one_line_and_exit_code_2(name, capsys, tmp_path, monkeypatch
 def test_help_lists_every_setting(capsys):
     assert main(["train", "--help"]) == 0
     out = capsys.readouterr().out
+    assert "iban" in out
+    assert "otc-tw-h" in out
+    assert "--training.select_by loss  (of loss, ctc_loss, wer)" in out
+    assert "None" not in out
     for key in ("--criterion", "--schedule.h_low", "--schedule.epoch_scale", "--data.max_bad", "--training.select_by"):
         assert key in out
 

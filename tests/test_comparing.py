@@ -1,6 +1,5 @@
 """The bootstrap against a plain loop, and which systems can be compared."""
 
-import json
 import math
 import time
 
@@ -76,13 +75,11 @@ def test_a_clear_difference_is_starred_and_no_difference_is_not():
     assert "*" not in rows["ctc"]
 
 
-def test_a_first_system_without_errors_gives_an_infinite_change_and_valid_json():
+def test_a_first_system_without_errors_gives_an_infinite_change():
     comparison = compare({"a": decoded("a b c d", "a b c d"), "b": decoded("a b c d", "a b c x")}, resamples=100)
     change = comparison.systems[1].wer_change
     assert math.isinf(change.relative)
     assert (change.low, change.high) == (0.0, math.inf)
-    fields = json.loads(comparison.to_json(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert fields["systems"][1]["wer_change"] == {"relative": None, "low": 0.0, "high": None}
     assert "+∞" in str(comparison)
 
 

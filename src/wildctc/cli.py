@@ -46,11 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def train(words: list[str]) -> None:
     """`wildctc train`: its options are the settings of the recipe, so they are not argparse's."""
-    from wildctc.training.config import Config, apply_arguments, flatten, load_recipe, to_dict
+    from wildctc.training.config import apply_arguments, load_recipe, settings_help
 
-    if not words or {"-h", "--help"} & set(words):
-        fields = "\n".join(f"  --{key} {value}" for key, value in flatten(to_dict(Config())).items())
-        print(f"{TRAIN_USAGE}\n\nRECIPE is a YAML file or the name of a shipped one. Settings and defaults:\n{fields}")
+    if {"-h", "--help"} & set(words):
+        print(f"{TRAIN_USAGE}\n\n{settings_help()}")
         return
     out, words = _take(words, "--out")
     if not words or words[0].startswith("--"):

@@ -4,13 +4,11 @@ The interval is a paired bootstrap: utterances are drawn with replacement, the s
 makes an utterance hard for every one of them drops out.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,10 +25,6 @@ class Change:
     low: float
     high: float
 
-    def to_dict(self) -> dict[str, float | None]:
-        """None stands for infinity (the first system has no errors), which JSON does not have."""
-        return {name: value if math.isfinite(value) else None for name, value in asdict(self).items()}
-
 
 @dataclass(frozen=True)
 class System:
@@ -42,13 +36,6 @@ class System:
     wer_change: Change | None
     cer_change: Change | None
 
-    def to_dict(self) -> dict[str, Any]:
-        rates: dict[str, Any] = {"system": self.name, "wer": self.words.rate, "cer": self.characters.rate}
-        rates |= {"words": self.words.to_dict(), "characters": self.characters.to_dict()}
-        rates["wer_change"] = self.wer_change and self.wer_change.to_dict()
-        rates["cer_change"] = self.cer_change and self.cer_change.to_dict()
-        return rates
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -58,11 +45,6 @@ class Comparison:
     utterances: int
     resamples: int
     systems: tuple[System, ...]
-
-    def to_json(self) -> str:
-        fields = {"test_set": self.test_set, "utterances": self.utterances, "resamples": self.resamples}
-        systems = [system.to_dict() for system in self.systems]
-        return json.dumps(fields | {"systems": systems}, ensure_ascii=False, indent=1)
 
     def __str__(self) -> str:
         first = self.systems[0]

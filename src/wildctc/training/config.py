@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from wildctc.criteria import CRITERIA
 from wildctc.errors import MissingExtra, WildCTCError
 
 
@@ -150,11 +151,41 @@ def load_recipe(name_or_path: str) -> Config:
             return parse_yaml(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise WildCTCError(f"{path}: cannot be read as a recipe ({error})") from None
-    shipped = resources.files("wildctc") / "recipes"
-    names = sorted(p.name.removesuffix(".yaml") for p in shipped.iterdir() if p.name.endswith(".yaml"))
-    if name_or_path not in names:
-        raise WildCTCError(f"no recipe {name_or_path!r}: give a YAML file or one of {', '.join(names)}")
-    return parse_yaml((shipped / f"{name_or_path}.yaml").read_text(encoding="utf-8"), f"recipe {name_or_path}")
+    if name_or_path not in shipped_recipes():
+        raise WildCTCError(f"no recipe {name_or_path!r}: give a YAML file or one of {', '.join(shipped_recipes())}")
+    shipped = resources.files("wildctc") / "recipes" / f"{name_or_path}.yaml"
+    return parse_yaml(shipped.read_text(encoding="utf-8"), f"recipe {name_or_path}")
+
+
+def shipped_recipes() -> list[str]:
+    """The names of the recipes that come with the package."""
+    files = (resources.files("wildctc") / "recipes").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def settings_help() -> str:
+    """Recipes, criteria, and every setting with its default and, where they can be listed, its values."""
+    return f"""RECIPE is a YAML file or one of: {", ".join(shipped_recipes())}
+Criteria: {", ".join(CRITERIA)}
+
+Settings and their defaults, which a recipe changes and the command line overrides:
+{_describe(Config())}"""
+
+
+def _describe(settings: Any, prefix: str = "") -> str:
+    hints = typing.get_type_hints(type(settings))
+    lines = []
+    for name, value in vars(settings).items():
+        if dataclasses.is_dataclass(value):
+            lines.append(_describe(value, f"{name}."))
+            continue
+        words = value if isinstance(value, list) else [value]
+        shown = " ".join("null" if w is None else str(w).lower() if isinstance(w, bool) else str(w) for w in words)
+        choices = (
+            f"  (of {', '.join(typing.get_args(hints[name]))})" if typing.get_origin(hints[name]) is Literal else ""
+        )
+        lines.append(f"  --{prefix}{name} {shown}{choices}")
+    return "\n".join(lines)
 
 
 def parse_yaml(text: str, where: str) -> Config:

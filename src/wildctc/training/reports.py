@@ -103,6 +103,7 @@ def draw_curves(history: list[Metrics]) -> bytes:
 
 def model_card(config: Config, final: Metrics, history: list[Metrics], epochs: list[int], hours: float) -> str:
     """A short description of a trained model, in Markdown."""
+    e, units = config.encoder, config.data.units
     last = history[-1]
     weights = ", ".join(f"{n} {last[n]:.3g}" for n in WEIGHTS if last[n] is not None) or "none"
     chosen = ", ".join(map(str, sorted(epochs)))
@@ -111,8 +112,7 @@ def model_card(config: Config, final: Metrics, history: list[Metrics], epochs: l
     return f"""# Speech recogniser trained with WildCTC
 
 - Criterion: `{config.criterion}`; wildcard weights in the last epoch: {weights}; held-out predictive entropy: {entropy}
-- Features: `{config.features.name}`; encoder: {config.encoder.kind}, {config.encoder.blocks} blocks of
-  {config.encoder.d_model}; units: {config.data.units}
+- Features: `{config.features.name}`; encoder: {e.kind}, {e.blocks} × {e.d_model}; units: {units}
 - Trained on {hours:.2f} h of speech (speeds: {speeds}) for {len(history)} epochs ({minutes:.0f} min)
 - Weights: the average of epochs {chosen}, the best by validation {config.training.select_by}
 - Held-out speech, greedy: WER {final["wer"]:.2%}, CER {final["cer"]:.2%}, CTC loss {final["ctc_loss"]:.3f}
