@@ -1,5 +1,6 @@
 """A killed run continues to bit-identical weights; a full disk costs nothing that was saved."""
 
+import contextlib
 import os
 import random
 import resource
@@ -106,6 +107,26 @@ def test_second_process_for_the_same_run_is_refused(tmp_path):
     kill_group(first)
     assert second.returncode == 2
     assert "another process is training there" in output
+
+
+@pytest.mark.slow
+def test_killed_data_loading_process_is_one_line(tmp_path):
+    recipe = make_corpus(tmp_path / "corpus")
+    run = tmp_path / "run"
+    process = start(command(recipe, run, "--training.epochs", "1000"))
+    while process.poll() is None and not (run / "checkpoints/last.safetensors").exists():
+        time.sleep(0.05)
+    for _ in range(20):  # one that was about to end anyway is not missed
+        for worker in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(worker), signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(3)
+            break
+    output = process.communicate()[0]
+    assert process.returncode == 2, output
+    assert "Traceback" not in output
+    assert "a data-loading process was killed" in output.splitlines()[-1]
 
 
 def test_file_that_does_not_fit_leaves_the_old_one_and_no_rest(tmp_path):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -36,9 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         log.error("wildctc: stopped; the same command continues a training run")
         return 130
-    except BrokenPipeError:  # `wildctc score … | head`
-        sys.stderr.close()
-        return 0
+    except (ConnectionError, EOFError, RuntimeError) as error:
+        if isinstance(error, BrokenPipeError) and words[:1] not in (["train"], ["decode"]):  # `wildctc score … | head`
+            sys.stderr.close()
+            return 0
+        if isinstance(error, RuntimeError) and "DataLoader worker" not in str(error):
+            raise
+        with contextlib.suppress(RuntimeError):
+            time.sleep(0.5)  # torch raises once more when the news of the death arrives by signal
+        log.error("wildctc: a data-loading process was killed (out of memory?): run it again, with fewer workers")
+        return 2
     finally:
         logging.shutdown()
     return 0
