@@ -248,6 +248,7 @@ def _load_with_one_thread(utterance):
 def test_resampling_is_said_once_by_all_processes_together(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(audio, "_resampling_said", mmap.mmap(-1, 1))
     monkeypatch.setattr(audio._log, "handlers", [logging.StreamHandler(sys.__stderr__)])
+    monkeypatch.setattr(audio._log, "propagate", False)  # an earlier test may have started the log of a command
     utterances = [Utterance(name, write_audio(tmp_path / f"{name}.wav", rate=8000)) for name in "abc"]
     for u in utterances:
         process = multiprocessing.get_context("fork").Process(target=_load_with_one_thread, args=(u,))
