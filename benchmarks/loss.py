@@ -55,16 +55,15 @@ class Case:
 
 
 def least(calls: list[Callable[[], None]], rounds: int, repeat: int = 1) -> list[float]:
-    """Seconds of each call, the least of all rounds; the calls take turns."""
+    """Seconds of each call, the least of all rounds. Calls take turns, three in a row: the first warms the caches."""
     times = [math.inf] * len(calls)
-    for call in calls:
-        call()
     for _ in range(rounds):
         for i, call in enumerate(calls):
-            start = time.perf_counter()
-            for _ in range(repeat):
-                call()
-            times[i] = min(times[i], (time.perf_counter() - start) / repeat)
+            for _ in range(3):
+                start = time.perf_counter()
+                for _ in range(repeat):
+                    call()
+                times[i] = min(times[i], (time.perf_counter() - start) / repeat)
     return times
 
 
@@ -89,19 +88,24 @@ def against_torch(rounds: int) -> None:
 
 def by_threads(rounds: int) -> None:
     case = Case(400, 100, 64, 16)
-    times = []
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        times.append(least([case.wildcard], rounds)[0])
+
+    def with_threads(threads: int) -> Callable[[], None]:
+        def call() -> None:
+            torch.set_num_threads(threads)
+            case.wildcard()
+
+        return call
+
+    one, two = least([with_threads(1), with_threads(2)], rounds)
     torch.set_num_threads(1)
-    print(f"\nTwo threads at T400/U100/C64/N16: {times[0] / times[1]:.2f}× one thread")
+    print(f"\nTwo threads at T400/U100/C64/N16: {one / two:.2f}× one thread")
 
 
 def growth(rounds: int) -> None:
     """Exponents of time ~ T^a and time ~ U^b, fitted by least squares in logarithms."""
-    frames, tokens = [200, 400, 800, 1600, 3200], [25, 50, 100, 200, 400]
-    by_frames = [least([Case(t, 40, 64, 2).wildcard], rounds)[0] for t in frames]
-    by_tokens = [least([Case(1000, u, 64, 2).wildcard], rounds)[0] for u in tokens]
+    frames, tokens = [500, 1000, 2000, 4000], [50, 100, 200, 400]
+    by_frames = least([Case(t, 100, 64, 2).wildcard for t in frames], rounds)
+    by_tokens = least([Case(1000, u, 64, 2).wildcard for u in tokens], rounds)
     print(f"Time grows as T^{slope(frames, by_frames):.2f} and as U^{slope(tokens, by_tokens):.2f}")
 
 
