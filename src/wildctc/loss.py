@@ -32,6 +32,8 @@ class WildcardCTCLoss(torch.nn.Module):
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
+        if isinstance(blank, str):
+            raise ValueError(f"blank is {blank!r}; a criterion is given as wildcards={blank!r}")
         self.blank, self.reduction, self.zero_infinity, self.backend = blank, reduction, zero_infinity, backend
         if isinstance(wildcards, str):
             wildcards = Criterion(wildcards)

@@ -7,7 +7,14 @@ import sys
 import pytest
 import torch
 
-from wildctc import Wildcards, infeasible, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
+from wildctc import (
+    WildcardCTCLoss,
+    Wildcards,
+    infeasible,
+    wildcard_align,
+    wildcard_ctc_loss,
+    wildcard_posteriors,
+)
 from wildctc.lattice import reference
 from wildctc.lattice.arcs import as_lattice
 
@@ -245,3 +252,13 @@ def test_the_worst_ends_in_an_error_and_not_in_a_crash():
     done = subprocess.run([sys.executable, "-c", NASTY], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:-1] == [f"{n} refused" for n in ("labels", "lengths", "frames", "words", "blank")]
+
+
+def test_a_criterion_in_the_place_of_blank_is_told_where_it_belongs():
+    with pytest.raises(ValueError, match="wildcards='otc-tw-h'"):
+        WildcardCTCLoss("otc-tw-h")
+
+
+def test_a_weight_must_be_a_number():
+    with pytest.raises(ValueError, match="bypass is 'x'"):
+        Wildcards(bypass="x")

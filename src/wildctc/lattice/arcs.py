@@ -45,6 +45,8 @@ class Wildcards:
             weight = getattr(self, name)
             if isinstance(weight, Tensor) or weight is None:
                 continue
+            if isinstance(weight, str):
+                raise ValueError(f"{name} is {weight!r}, must be a number or a tensor")
             if weight != weight or weight == math.inf:  # not math.isnan, which torch.compile cannot trace
                 raise ValueError(f"{name} is {weight}, must be a number or -inf")
 
@@ -102,7 +104,9 @@ def as_lattice(
         raise ValueError(f"blank is {blank}, must be between 0 and C - 1 = {outputs - 1}")
     targets = _integers(targets, "targets", logits)
     if targets.dim() not in (1, 2) or (targets.dim() == 2 and targets.shape[0] != size):
-        raise ValueError(f"targets must be (N, S) with N = {size} or 1-D concatenated, got {_shape(targets)}")
+        raise ValueError(
+            f"targets must be (N, S) with N = {size} (logits are (T, N, C)) or 1-D concatenated, got {_shape(targets)}"
+        )
     if words is not None:
         words = _integers(words, "words", logits)
         if words.shape != targets.shape:
