@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 import wildctc
-from wildctc.cli import _parser, _take
+from wildctc.cli import _parser
+from wildctc.commands.train import take
 from wildctc.corpora import load_manifest
 from wildctc.criteria import CRITERIA
 from wildctc.training.build import make_criterion
@@ -88,7 +89,7 @@ def test_commands_parse(page):
         if words == ["train", "--help"]:
             continue
         if words[0] == "train":
-            out, (recipe, *settings) = _take(words[1:], "--out")
+            out, (recipe, *settings) = take(words[1:], "--out")
             assert out, words
             config = load_recipe(recipe)
             apply_arguments(config, settings)

@@ -1,0 +1,9 @@
+"""The commands, a file each: what a command's options are, and the call that it stands for.
+
+Imports that take time are inside the functions, so that `wildctc --help` is quick.
+"""
+
+from wildctc.commands import compare, decode, prepare, score, train
+
+# In the order of `wildctc --help`. Each has `register(add)`.
+COMMANDS = (prepare, train, decode, score, compare)
