@@ -54,8 +54,8 @@ def commands(page: Path) -> list[list[str]]:
 
 
 def test_pages_are_there_with_code_and_commands():
-    assert [page.name for page in PAGES] == ["README.md", "lattice.md", "training.md"]
-    assert {page.name for page, _ in of_kind("python")} == {"README.md", "lattice.md"}
+    assert {page.name for page in PAGES} >= {"README.md", "lattice.md", "training.md"}
+    assert {page.name for page, _ in of_kind("python")} >= {"README.md", "lattice.md"}
     assert {words[0] for words in commands(ROOT / "README.md")} >= {"prepare", "train", "decode", "score", "compare"}
 
 
