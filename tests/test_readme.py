@@ -9,10 +9,10 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
+from pages import PAGES, PYTHON_NEEDS_FOLDER, ROOT, Block, blocks, compiled
 
 import wildctc
 from wildctc.cli import _parser
@@ -22,22 +22,8 @@ from wildctc.criteria import CRITERIA
 from wildctc.training.build import make_criterion
 from wildctc.training.config import apply_arguments, load_recipe, parse_yaml, validate
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 KINDS = {"python", "text", "sh", "jsonl", "yaml"}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-
-
-class Block(NamedTuple):
-    kind: str
-    line: int
-    content: str
-
-
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    found = re.finditer(r"^```(.*)\n((?:.*\n)*?)```$", text, re.MULTILINE)
-    return [Block(m[1], text[: m.start()].count("\n") + 1, m[2]) for m in found]
 
 
 def of_kind(kind: str) -> list[tuple[Path, Block]]:
@@ -65,7 +51,7 @@ def test_every_block_is_of_a_kind_that_is_checked(page):
     assert {block.kind for block in blocks(page)} <= KINDS
 
 
-@each_page
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in PYTHON_NEEDS_FOLDER], ids=lambda page: page.name)
 def test_python_blocks_run_and_print_what_is_shown(page):
     namespace: dict[str, object] = {}
     found = blocks(page)
@@ -73,10 +59,8 @@ def test_python_blocks_run_and_print_what_is_shown(page):
         if block.kind != "python":
             continue
         printed = io.StringIO()
-        # the line numbers of an error are those of the page
-        code = compile("\n" * block.line + block.content, str(page), "exec")
         with contextlib.redirect_stdout(printed):
-            exec(code, namespace)
+            exec(compiled(page, block), namespace)
         shown = following.content if following.kind == "text" and printed.getvalue() else ""
         assert printed.getvalue() == shown
 

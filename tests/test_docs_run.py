@@ -1,0 +1,136 @@
+"""Every command on a page of documentation really runs, in the order of the page.
+
+A page's `sh` blocks run one after the other in a new folder that holds `speech/` (a manifest with the splits train,
+dev and test, and its audio: `tones.py`) and what `PAGES_RUN` adds for that page. A shipped recipe is shadowed by a file
+of its name, which the command finds first: the same settings for a model that trains in seconds. Python blocks that
+need what the commands made run between them (`PYTHON_NEEDS_FOLDER`); `test_readme.py` runs the others.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from pages import PAGES, PYTHON_NEEDS_FOLDER, blocks, compiled
+from tones import make_corpus, read_rows, write_rows
+
+from wildctc.training.config import apply_arguments, load_recipe, shipped_recipes, to_yaml
+
+# Lines that cannot run in a test: they install, or start something that a test of its own covers.
+NOT_RUN = ("pip install ", "make ")
+
+SMALL = """--encoder.d_model 32 --encoder.heads 2 --encoder.blocks 1 --encoder.ff_dim 64 --encoder.kernel 7
+--optimizer.lr 1e-2 --optimizer.warmup_steps 20 --optimizer.decay cosine --data.batch_seconds 8 --data.workers 0
+--data.speeds 1.0 --training.epochs 3 --training.average 1 --training.precision float32
+--spec_augment.freq_masks 1 --spec_augment.freq_width 4 --spec_augment.time_masks 1"""
+
+
+def references(folder: Path) -> None:
+    """first.tsv and second.tsv: what two people heard in the test set."""
+    rows = [row for row in read_rows(folder / "speech/manifest.jsonl") if row["split"] == "test"]
+    for name in ("first.tsv", "second.tsv"):
+        (folder / name).write_text("".join(f"{row['id']}\t{row['text']}\n" for row in rows))
+
+
+def kaldi(folder: Path) -> None:
+    """The same speech in data/kaldi/{train,dev,test}, as Kaldi has it."""
+    for row in read_rows(folder / "speech/manifest.jsonl"):
+        directory = folder / "data/kaldi" / row["split"]
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, value in (("wav.scp", folder / "speech" / row["audio"]), ("text", row["text"])):
+            with (directory / name).open("a") as file:
+                file.write(f"{row['id']} {value}\n")
+
+
+def librispeech(folder: Path) -> None:
+    """The same speech as one chapter of each subset in LibriSpeech/."""
+    for row in read_rows(folder / "speech/manifest.jsonl"):
+        subset = {"train": "train-clean-100", "dev": "dev-clean", "test": "test-clean"}[row["split"]]
+        chapter = folder / "LibriSpeech" / subset / "1" / "2"
+        chapter.mkdir(parents=True, exist_ok=True)
+        wave, rate = soundfile.read(folder / "speech" / row["audio"])
+        soundfile.write(chapter / f"1-2-{row['id']}.flac", wave, rate)
+        with (chapter / "1-2.trans.txt").open("a") as file:
+            file.write(f"1-2-{row['id']} {row['text'].upper()}\n")
+
+
+# The pages that are run, and what each needs in its folder besides speech/.
+PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
+    "README.md": [],
+    "training.md": [kaldi, librispeech, references],
+}
+
+
+def has_commands(page: Path) -> bool:
+    return any(block.kind == "sh" for block in blocks(page))
+
+
+def make_folder(folder: Path) -> None:
+    """speech/, and the small recipes."""
+    make_corpus(folder / "speech").unlink()
+    for path in (folder / "speech").glob("*.wav"):  # a front end with few frames a second needs more than two letters
+        wave, rate = soundfile.read(path)
+        soundfile.write(path, np.pad(wave, rate // 4), rate)
+    rows = []
+    for split in ("train", "dev", "test"):
+        rows += [row | {"split": split} for row in read_rows(folder / f"speech/{split}.jsonl")]
+        (folder / f"speech/{split}.jsonl").unlink()
+    write_rows(folder / "speech/manifest.jsonl", rows)
+    for name in shipped_recipes():
+        config = load_recipe(name)
+        if "/" in config.features.name:  # a model to download
+            config.features.name, config.features.num_bins = "fbank", 40
+        apply_arguments(config, SMALL.split())
+        (folder / name).write_text(to_yaml(config))
+
+
+def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a block as a shell would, but stop at the first command that fails."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+
+
+def runnable(script: str) -> str:
+    return "\n".join(line for line in script.splitlines() if not line.startswith(NOT_RUN))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name in PAGES_RUN], ids=lambda page: page.name)
+def test_every_command_of_the_page_runs(page, tmp_path, monkeypatch):
+    make_folder(tmp_path)
+    for set_up in PAGES_RUN[page.name]:
+        set_up(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    namespace: dict[str, object] = {}
+    for block in blocks(page):
+        if block.kind == "sh" and runnable(block.content).strip():
+            done = shell(runnable(block.content), tmp_path)
+            assert done.returncode == 0, f"{page.name}:{block.line}:\n{block.content}\n{done.stdout}"
+            assert "Traceback" not in done.stdout
+        elif block.kind == "python" and page.name in PYTHON_NEEDS_FOLDER:
+            exec(compiled(page, block), namespace)
+    torch.set_num_threads(threads)
+
+
+def test_no_page_with_commands_is_forgotten():
+    assert {page.name for page in PAGES if has_commands(page)} == set(PAGES_RUN)
+
+
+def test_a_command_that_fails_is_noticed(tmp_path):
+    make_folder(tmp_path)
+    assert shell("wildctc prepare jsonl speech/ data/x", tmp_path).returncode == 0
+    assert shell("wildctc prepare jsonl nowhere data/x\necho done", tmp_path).returncode == 2
+    assert shell("wildctc train iban --out run --data.dir nowhere | cat", tmp_path).returncode == 2
+    assert json.loads((tmp_path / "speech/manifest.jsonl").read_text().splitlines()[-1])["split"] == "test"
