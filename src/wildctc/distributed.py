@@ -1,0 +1,159 @@
+"""This process among those that `torchrun` started: their sums, their order, and one message for one mistake.
+
+Without torchrun there is one process and nothing here does anything. What goes between processes goes over gloo, on
+the CPU; only the gradients of a model on GPUs, which DistributedDataParallel sends, go over nccl.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from wildctc.errors import WildCTCError
+
+T = TypeVar("T")
+SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# Waiting for a slow disk is no mistake. A process that ends does not keep the others waiting: torchrun ends them too.
+PATIENCE = timedelta(hours=12)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process, `rank`, among `size`; alone it is rank 0 of 1. All but `share` must be called by all of them.
+
+    >>> Processes().sum([1.0, 2.5])
+    [1.0, 2.5]
+    >>> Processes(rank=1, size=3).share("abcdefgh")
+    'beh'
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that logs and writes."""
+        return self.rank == 0
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """This process's part of items that all processes have: every `size`-th."""
+        return items[self.rank :: self.size]
+
+    def barrier(self) -> None:
+        """Wait until all processes have come here."""
+        self.tell(None)
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Each value summed over all processes, in float64; the same bits in every process."""
+        if self.size == 1:
+            return values
+        mine = torch.tensor(values, dtype=torch.float64)
+        parts = [torch.empty_like(mine) for _ in range(self.size)]
+        with _waiting():
+            dist.all_gather(parts, mine)  # added up here, in the order of the ranks: a reduction promises no order
+        return [sum(column) for column in zip(*(part.tolist() for part in parts), strict=True)]
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all processes, by rank. They are pickled."""
+        found: list[T] = [value] * self.size
+        if self.size > 1:
+            with _waiting():
+                dist.all_gather_object(found, value)
+        return found
+
+    def tell(self, value: T) -> T:
+        """The first process's value, in every process: for what only one may decide. It is pickled."""
+        found = [value]
+        if self.size > 1:
+            with _waiting():
+                dist.broadcast_object_list(found)
+        return found[0]
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def process_group() -> Iterator[Processes]:
+    """Join the processes that torchrun started, and leave them at the end; without torchrun: alone.
+
+    An exception in one process ends them all. Of several that fail, whether for the same reason or because the first to
+    fail is gone, one raises what it has to say, and the others exit in silence.
+
+    >>> with process_group() as processes:
+    ...     processes.rank, processes.size
+    (0, 1)
+    """
+    rank, size = _place()
+    if size == 1:
+        yield ALONE
+        return
+    if torch.cuda.is_available():
+        _take_gpu()
+    store, _, _ = next(iter(dist.rendezvous("env://", rank, size)))
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    logging.getLogger("wildctc").setLevel(log_level())
+    try:
+        yield Processes(rank, size)
+    except BaseException:
+        if _first_to_fail(store):
+            raise
+        raise SystemExit(2) from None
+    dist.destroy_process_group()
+
+
+def is_first() -> bool:
+    """Whether this is the process that shows progress and prints: alone, or torchrun's first."""
+    return _place()[0] == 0
+
+
+def log_level() -> int:
+    """The first process says all. Others are silent until they have joined: what they would say, the first says too.
+
+    After that they say what ended them, if they are the first to end.
+    """
+    if is_first():
+        return logging.INFO
+    return logging.ERROR if dist.is_available() and dist.is_initialized() else logging.CRITICAL
+
+
+def _place() -> tuple[int, int]:
+    """Rank and number of processes; a variable named RANK alone does not mean torchrun."""
+    if not all(os.environ.get(name) for name in SET_BY_TORCHRUN):
+        return 0, 1
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def _take_gpu() -> None:
+    here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+    if here > gpus:
+        raise WildCTCError(f"{here} processes for {gpus} GPUs: start one for each, --nproc-per-node {gpus}")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # so that "cuda" means this one
+
+
+def _first_to_fail(store: dist.Store) -> bool:
+    try:
+        return store.add("wildctc failed", 1) == 1
+    except RuntimeError:  # torchrun itself is gone, and nobody is left to ask
+        return is_first()
+
+
+@contextmanager
+def _waiting() -> Iterator[None]:
+    """A process that was killed could not say so; the others notice here."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:120]
+        raise WildCTCError(
+            f"another process has ended (out of memory?): run it again to go on where it was ({reason})"
+        ) from None
