@@ -1,0 +1,96 @@
+"""`wildctc corrupt`."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wildctc.commands.options import Add, add_text_options, normalizer
+from wildctc.errors import WildCTCError
+
+if TYPE_CHECKING:
+    from wildctc.audit.corrupt import Corrupted
+    from wildctc.corpora import Utterance
+
+
+def register(add: Add) -> None:
+    p = add("corrupt", run, "Put known errors into the transcripts of a manifest, and keep the truth beside them.")
+    p.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
+    p.add_argument("-o", "--output", metavar="OUT", required=True, help="the new manifest (.jsonl or .jsonl.gz)")
+    p.add_argument("--split", help="of a manifest with several splits")
+    p.add_argument("--characters", type=float, default=0.0, metavar="RATE", help="share of characters to hit")
+    p.add_argument("--character-kinds", metavar="KINDS", help="default: substitution,insertion,deletion")
+    p.add_argument("--words", type=float, default=0.0, metavar="RATE", help="share of words to hit")
+    p.add_argument("--word-kinds", metavar="KINDS", help="default: substitution,insertion,deletion,join,split")
+    p.add_argument("--variants", metavar="FILE", help="spelling variants: on each line two or more of one word")
+    p.add_argument(
+        "--variant-rate", type=float, metavar="RATE", help="share of the words in FILE to respell (default 0.5)"
+    )
+    p.add_argument("--seed", type=int, default=0, help="default 0")
+    add_text_options(p)
+
+
+def run(options: argparse.Namespace) -> None:
+    from wildctc.audit.corrupt import CHARACTER_KINDS, WORD_KINDS, corrupt, read_variants
+    from wildctc.corpora import load_manifest
+    from wildctc.files import check_writable, write_atomically
+
+    if not (options.characters or options.words or options.variants):
+        raise WildCTCError("nothing to corrupt: give --characters, --words or --variants")
+    if options.variant_rate is not None and not options.variants:
+        raise WildCTCError("--variant-rate needs --variants FILE")
+    normalize, output = normalizer(options), Path(options.output)
+    utterances = load_manifest(options.manifest, options.split)
+    check_writable(output)
+    truths = [normalize(utterance.text) for utterance in utterances]
+    corrupted = corrupt(
+        truths,
+        characters=options.characters,
+        words=options.words,
+        variants=read_variants(options.variants, normalize) if options.variants else None,
+        variant_rate=0.5 if options.variant_rate is None else options.variant_rate,
+        character_kinds=_kinds("--character-kinds", options.character_kinds, CHARACTER_KINDS),
+        word_kinds=_kinds("--word-kinds", options.word_kinds, WORD_KINDS),
+        seed=options.seed,
+    )
+    rows = [_row(u, truth, new, output) for u, truth, new in zip(utterances, truths, corrupted, strict=True)]
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    write_atomically(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
+    print(f"{output}: {_summary(truths, corrupted)}")
+
+
+def _kinds(option: str, given: str | None, known: Sequence[str]) -> Sequence[str]:
+    kinds = known if given is None else given.split(",")
+    unknown = [kind for kind in kinds if kind not in known]
+    if unknown:
+        raise WildCTCError(f"{option}: unknown kind {unknown[0]!r}; known: {', '.join(known)}")
+    return kinds
+
+
+def _row(utterance: Utterance, truth: str, new: Corrupted, output: Path) -> dict[str, Any]:
+    """A plain row; the audio is named relative to the new manifest, so that both can move together."""
+    audio = utterance.audio.parent.resolve() / utterance.audio.name
+    row = asdict(utterance) | {"audio": os.path.relpath(audio, output.parent.resolve()), "text": new.text}
+    row = {field: value for field, value in row.items() if value is not None}
+    return row | {"truth": truth, "edits": [asdict(edit) for edit in new.edits]}
+
+
+def _summary(truths: Sequence[str], corrupted: Sequence[Corrupted]) -> str:
+    from wildctc.audit.corrupt import clusters
+
+    kinds = Counter(edit.kind for new in corrupted for edit in new.edits)
+    words = [word for truth in truths for word in truth.split()]
+    characters = sum(len(clusters(word)) for word in words)
+    listed = ", ".join(f"{n:,} {kind}{'s' * (n != 1)}" for kind, n in sorted(kinds.items()))
+    hit = sum(bool(new.edits) for new in corrupted)
+    return (
+        f"{len(truths):,} utterances, {hit:,} of them changed; "
+        f"{kinds.total():,} edits ({listed}) in {characters:,} characters of {len(words):,} words"
+    )
