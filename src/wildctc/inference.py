@@ -1,4 +1,4 @@
-"""Decoding a manifest with a trained recogniser."""
+"""A manifest through a trained recogniser: logits of its utterances, and their transcriptions."""
 
 from __future__ import annotations
 
@@ -39,20 +39,34 @@ def decode_utterances(
     rejects = Rejects(max_bad)
     found: dict[str, Decoded] = {}
     transcribed = any(u.text for u in utterances)
+    for utterance, logits in utterance_logits(model, utterances, rejects, cache=cache, workers=workers):
+        best = best_hypothesis(logits, model.units, beam)
+        references = (model.units.normalizer(utterance.text),) if transcribed else ()
+        found[utterance.id] = Decoded(utterance.id, best.text, references, best.score)
+    rejects.check(len(utterances))
+    return [found[u.id] for u in utterances if u.id in found]
+
+
+def utterance_logits(
+    model: Recognizer,
+    utterances: Sequence[Utterance],
+    rejects: Rejects,
+    *,
+    cache: str | Path | None = None,
+    workers: int = 1,
+    title: str = "decoding",
+) -> Iterator[tuple[Utterance, torch.Tensor]]:
+    """Each utterance with its logits (T', V), shortest first, under a progress bar; bad audio goes to `rejects`."""
     order = sorted(utterances, key=lambda u: u.duration)
-    features = _Features(order, model.front_end, cache)
     loader = DataLoader(
-        features, batch_size=None, num_workers=workers, collate_fn=_as_it_is, generator=torch.Generator()
-    )
-    with progress(total=len(order), desc="decoding", unit="utt", leave=False) as bar:
+        _Features(order, model.front_end, cache),
+        batch_size=None, num_workers=workers, collate_fn=_as_it_is, generator=torch.Generator(),
+    )  # fmt: skip
+    with progress(total=len(order), desc=title, unit="utt", leave=False) as bar:
         for batch in _batches(order, loader, model.front_end.frame_rate, rejects):
             for utterance, logits in zip((u for u, _ in batch), model.logits([x for _, x in batch]), strict=True):
-                best = best_hypothesis(logits, model.units, beam)
-                references = (model.units.normalizer(utterance.text),) if transcribed else ()
-                found[utterance.id] = Decoded(utterance.id, best.text, references, best.score)
+                yield utterance, logits
                 bar.update()
-    rejects.check(len(order))
-    return [found[u.id] for u in utterances if u.id in found]
 
 
 def _as_it_is(item: Any) -> Any:
