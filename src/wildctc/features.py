@@ -320,12 +320,14 @@ def spec_augment(
     freq_width: int = 27,
     time_masks: int = 5,
     time_ratio: float = 0.05,
+    rows: range | None = None,
 ) -> torch.Tensor:
     """SpecAugment: warps time, then masks bands of dimensions and stretches of time with 0, the mean.
 
     x: (N, T, F), normalised. lengths: (N,). generator: on the CPU; it alone decides the outcome, and advances by the
     same amount whatever the lengths. time_warp: frames that a point inside may move. freq_width: dimensions that a mask
-    may cover. time_ratio: share of an utterance that one time mask may cover. Returns a new (N, T, F).
+    may cover. time_ratio: share of an utterance that one time mask may cover. rows: x holds these N of the rows of a
+    batch, range(begin, size of the batch, step), and they get the masks that they have there. Returns a new (N, T, F).
 
     >>> x = spec_augment(torch.ones(2, 50, 80), torch.tensor([50, 40]), torch.Generator().manual_seed(0))
     >>> x.shape, 0 < x.mean() < 1
@@ -333,7 +335,8 @@ def spec_augment(
     """
     n, frames, dims = x.shape
     lengths = lengths.to(x.device)
-    draws = torch.rand(n, 2 + 2 * freq_masks + 2 * time_masks, generator=generator).to(x.device)
+    rows = rows or range(n)
+    draws = torch.rand(rows.stop, 2 + 2 * freq_masks + 2 * time_masks, generator=generator)[list(rows)].to(x.device)
     warp, bands, stretches = draws.split([2, 2 * freq_masks, 2 * time_masks], dim=1)
     if time_warp > 0:
         x = _warp_time(x, lengths, warp, time_warp)
