@@ -1,0 +1,162 @@
+"""From a probe to a list of doubtful places that a person can go through, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from wildctc.audit.probe import probe_logits
+from wildctc.audit.probed import ProbedUtterance
+from wildctc.lattice.arcs import Lengths
+
+
+@dataclass(frozen=True)
+class LabelIssue:
+    """A doubtful place of a transcript.
+
+    kind: "changed" (something else was said), "extra" (text that was not said), "missing" (speech that is not
+    written: begin = stop, and `word` is the word before which it lies). score: 0 to 1, the bypass probability of the
+    worst character, or the expected number of unwritten sounds. begin, stop: characters of the transcript; start, end:
+    seconds. Words that were heard as one are one issue, and `word` is the first of them.
+    """
+
+    utterance: str
+    kind: Literal["changed", "extra", "missing"]
+    written: str
+    heard: str
+    score: float
+    begin: int
+    stop: int
+    start: float
+    end: float
+    word: int
+
+
+def issues_of(utterance: ProbedUtterance, least: float = 0.5) -> list[LabelIssue]:
+    """The doubtful places of an utterance with a score of at least `least`: a word at most once, worst first."""
+    found = [*_changed(utterance), *_missing(utterance)]
+    return sorted((i for i in found if i.score >= least), key=lambda i: (-i.score, i.begin))
+
+
+def suspicion(utterance: ProbedUtterance) -> float:
+    """How many places of the utterance are doubtful: the sum of all scores, by which utterances are ranked."""
+    return sum(issue.score for issue in issues_of(utterance, least=0.0))
+
+
+def find_label_issues(
+    logits: Tensor,
+    targets: Tensor,
+    input_lengths: Lengths,
+    target_lengths: Lengths,
+    blank: int = 0,
+    *,
+    tokens: Sequence[str],
+    ids: Sequence[str] | None = None,
+    self_loop: float | None = 0.0,
+    frame_rate: float = 1.0,
+    least: float = 0.5,
+) -> list[LabelIssue]:
+    """The places where transcripts are not what was said, over all utterances, worst first.
+
+    logits (T, N, C), targets and lengths as for `wildcard_ctc_loss`, from any CTC model. tokens: label → string, with
+    " " or "|" for the space, or SentencePiece's ▁. ids: the utterances' names (default: "0", "1", …). frame_rate:
+    frames of logits a second; as it is, times are frames. least: the least score that is an issue. A transcript with
+    too few frames for any path has no score: see `infeasible`.
+
+    >>> import torch
+    >>> labels = torch.tensor([4, 0, 1, 0, 2, 0, 3, 3])  # what was said: h-a-l-o
+    >>> logits = 9.0 * torch.nn.functional.one_hot(labels, 6).float().unsqueeze(1)
+    >>> [issue] = find_label_issues(logits, torch.tensor([[4, 5, 2, 3]]), [8], [4], tokens="-alohe")
+    >>> issue.kind, issue.written, issue.heard, round(issue.score, 2)
+    ('changed', 'helo', 'halo', 1.0)
+    """
+    probed = probe_logits(
+        logits, targets, input_lengths, target_lengths, blank, tokens=tokens, self_loop=self_loop, frame_rate=frame_rate
+    )
+    names = [str(n) for n in range(len(probed))] if ids is None else list(ids)
+    if len(names) != len(probed):
+        raise ValueError(f"ids must name each of the {len(probed)} utterances, got {len(names)}")
+    found: list[LabelIssue] = []
+    for name, utterance in zip(names, probed, strict=True):
+        if utterance is not None:
+            utterance.id = name
+            found += issues_of(utterance, least)
+    return sorted(found, key=lambda issue: -issue.score)
+
+
+def _changed(utterance: ProbedUtterance) -> Iterator[LabelIssue]:
+    """Each word, and words that were heard as one together, with a score."""
+    zones = _zones(utterance)
+    for group in _groups(utterance, zones):
+        first, last = utterance.words[group[0]], utterance.words[group[-1]]
+        tokens = utterance.tokens[first.first : last.last + 1]
+        gaps = set(range(first.first + 1, last.last + 1)) - set(zones[group[0]])
+        written, heard = utterance.text[first.begin : last.stop], first.heard
+        if written != heard:
+            gaps |= {*zones[group[0]], *zones[group[-1] + 1]}
+        doubts = [t.bypass for t in tokens] + [utterance.words[w].bypass for w in group]
+        # a doubled letter lies before or behind the written one, so two neighbouring gaps count together
+        sounds = [utterance.gaps[k] + (utterance.gaps[k + 1] if k + 1 in gaps else 0.0) for k in gaps]
+        score = min(1.0, max(doubts + sounds))
+        kind: Literal["changed", "extra"] = "changed" if heard else "extra"
+        yield LabelIssue(
+            utterance.id, kind, written, heard, score, first.begin, last.stop, first.start, last.end, group[0]
+        )
+
+
+def _missing(utterance: ProbedUtterance) -> Iterator[LabelIssue]:
+    """Speech between two words: words that the model wrote there, or sounds that neither word accounts for."""
+    words, zones = utterance.words, _zones(utterance)
+    unwritten = _unwritten(utterance, list(_groups(utterance, zones)))
+    for w, zone in enumerate(zones):
+        before, after = words[w - 1] if w else None, words[w] if w < len(words) else None
+        if not unwritten[w] and any(word and word.heard != word.text for word in (before, after)):
+            continue  # what is there belongs to a word that was heard otherwise
+        place = after.begin if after else len(utterance.text)
+        start, end = before.end if before else 0.0, after.start if after else utterance.duration
+        score = min(1.0, sum(utterance.gaps[k] for k in zone))
+        yield LabelIssue(utterance.id, "missing", "", unwritten[w], score, place, place, start, max(start, end), w)
+
+
+def _zones(utterance: ProbedUtterance) -> list[list[int]]:
+    """The gaps before each word, on both sides of its space, and those after the last word."""
+    found = []
+    for word in utterance.words:
+        spaced = utterance.tokens[word.first].text == " " and word.last > word.first
+        found.append([word.first, word.first + 1] if spaced else [word.first])
+    end = utterance.words[-1].last + 1 if utterance.words else 0
+    return [*found, list(range(end, len(utterance.gaps)))]
+
+
+def _groups(utterance: ProbedUtterance, zones: list[list[int]]) -> Iterator[list[int]]:
+    """Words one by one, but words between which no space was heard together."""
+    group: list[int] = []
+    for w, word in enumerate(utterance.words):
+        if group and not (word.heard and word.heard == utterance.words[w - 1].heard and _run_on(utterance, zones[w])):
+            yield group
+            group = []
+        group.append(w)
+    if group:
+        yield group
+
+
+def _run_on(utterance: ProbedUtterance, zone: list[int]) -> bool:
+    """Was no space heard in the gaps and at the token with which the word begins?"""
+    parts = [utterance.between[k] for k in zone if utterance.between]
+    return " " not in "".join([*parts, utterance.tokens[zone[0]].heard])
+
+
+def _unwritten(utterance: ProbedUtterance, groups: list[list[int]]) -> list[str]:
+    """The heard words before each written word, and after the last, that stand for no written word."""
+    found, position = [""] * (len(utterance.words) + 1), 0
+    for group in groups:
+        heard = utterance.words[group[0]].heard
+        place = utterance.heard.find(heard, position) if heard else -1
+        if place >= 0:
+            found[group[0]] = utterance.heard[position:place].strip()
+            position = place + len(heard)
+    found[-1] = utterance.heard[position:].strip()
+    return found
