@@ -252,8 +252,8 @@ def test_units_that_do_not_match_the_weights_are_refused(trained, tmp_path):
 def test_too_little_audio_for_a_frame_gives_no_logits(trained):
     model = Recognizer.load(trained)
     long, short = np.zeros((50, 40), np.float32), np.zeros((3, 40), np.float32)
-    assert [len(x) for x in model.logits([short, long])] == [0, len(model.logits([long])[0])]
-    assert model.logits([]) == []
+    assert [len(x) for x in model.batch_logits([short, long])] == [0, len(model.batch_logits([long])[0])]
+    assert model.batch_logits([]) == []
 
 
 def test_accumulated_batches_give_the_step_of_one_large_batch(tmp_path):
@@ -438,7 +438,7 @@ def test_recognizer_normalises_as_in_training():
     model = Recognizer({"name": "fbank", "num_bins": 40}, encoder, units, stats).eval()
     x = np.random.default_rng(0).standard_normal((30, 40)).astype(np.float32)
     expected, _ = model(torch.from_numpy((x - 2) / 4)[None], torch.tensor([30]))
-    assert torch.allclose(model.logits([x])[0], expected[0], atol=1e-6)
+    assert torch.allclose(model.batch_logits([x])[0], expected[0], atol=1e-6)
     assert Criterion("ctc").wildcards.bypass is None
 
 

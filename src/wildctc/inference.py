@@ -64,7 +64,7 @@ def utterance_logits(
     )  # fmt: skip
     with progress(total=len(order), desc=title, unit="utt", leave=False) as bar:
         for batch in _batches(order, loader, model.front_end.frame_rate, rejects):
-            for utterance, logits in zip((u for u, _ in batch), model.logits([x for _, x in batch]), strict=True):
+            for utterance, logits in zip((u for u, _ in batch), model.batch_logits([x for _, x in batch]), strict=True):
                 yield utterance, logits
                 bar.update()
 

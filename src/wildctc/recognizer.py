@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,7 +19,11 @@ from wildctc.encoders import make_encoder
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureStats, make_front_end
 from wildctc.files import load_tensors, make_folder, save_tensors, write_text
+from wildctc.sound import Audio, open_sound, read_whole
 from wildctc.text import Units, load_units
+
+if TYPE_CHECKING:
+    from wildctc.transcribing import Transcript
 
 FORMAT = 1  # of the model folder
 
@@ -67,8 +71,27 @@ class Recognizer(nn.Module):
         y, y_lengths = self.encoder(x, lengths)
         return self.output(y), y_lengths
 
+    def transcribe(
+        self, audio: Audio, *, sampling_rate: int | None = None, channel: int | None = None, beam: int = 10
+    ) -> Transcript:
+        """Text, words with their times, and score of a file or of an array of samples, however long.
+
+        sampling_rate: of an array. channel: counted from 0; None: the mean of all. beam: prefixes kept; 1 is greedy.
+        """
+        from wildctc.transcribing import join, transcribe_pieces
+
+        return join(transcribe_pieces(self, open_sound(audio, sampling_rate, channel), beam))
+
+    def logits(self, audio: Audio, *, sampling_rate: int | None = None, channel: int | None = None) -> torch.Tensor:
+        """Logits (T', V), float32 on the CPU, of one utterance, `frame_rate` frames a second; audio as in `transcribe`.
+
+        The audio is not cut, as that of `transcribe` is: memory grows with the square of its length.
+        """
+        wave = read_whole(audio, self.front_end.sampling_rate, sampling_rate, channel)
+        return self.batch_logits([self.front_end.extract(wave)])[0]
+
     @torch.inference_mode()
-    def logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]:
+    def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]:
         """Logits (T', V), float32 on the CPU, of each utterance from raw front-end features (T, F).
 
         Features too few for a single frame of the encoder give none (T' = 0).

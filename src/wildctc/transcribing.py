@@ -1,0 +1,82 @@
+"""From audio to a transcript with the times of its words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from wildctc.decoding import best_hypothesis
+from wildctc.lattice.align import wildcard_align
+from wildctc.sound import Sound
+from wildctc.text import Units
+
+if TYPE_CHECKING:
+    from wildctc.recognizer import Recognizer
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word and when it was said, in seconds from the beginning of the audio.
+
+    A CTC model marks sounds rather than their extent: a word begins with its first letter and ends with its last.
+    """
+
+    text: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What was said in so many seconds of audio. score: natural-log probability of the text."""
+
+    text: str = ""
+    words: list[Word] = field(default_factory=list)
+    score: float = 0.0
+    duration: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; times are rounded to milliseconds."""
+        words = [asdict(w) | {"start": round(w.start, 3), "end": round(w.end, 3)} for w in self.words]
+        return {"text": self.text, "duration": round(self.duration, 3), "score": round(self.score, 4), "words": words}
+
+
+def transcribe_pieces(model: Recognizer, sound: Sound, beam: int = 10) -> Iterator[Transcript]:
+    """The transcript of each piece of a sound, cut at pauses; words have their times in the whole."""
+    for start, end, wave in sound.pieces(model.front_end.sampling_rate):
+        [logits] = model.batch_logits([model.front_end.extract(wave)])
+        best = best_hypothesis(logits, model.units, beam)
+        words = time_words(logits, best.ids, model.units, start, end)
+        yield Transcript(best.text, words, best.score, end - start)
+
+
+def join(pieces: Iterable[Transcript]) -> Transcript:
+    """Consecutive pieces as one transcript.
+
+    >>> join([Transcript("good", [], -1.0, 2.0), Transcript(), Transcript("night", [], -0.5, 1.0)])
+    Transcript(text='good night', words=[], score=-1.5, duration=3.0)
+    """
+    found = list(pieces)
+    text = " ".join(piece.text for piece in found if piece.text)
+    words = [word for piece in found for word in piece.words]
+    return Transcript(text, words, sum(p.score for p in found), sum(p.duration for p in found))
+
+
+def time_words(logits: torch.Tensor, ids: list[int], units: Units, start: float, end: float) -> list[Word]:
+    """The words of label ids with their times, by the best path through logits (T, V) from second `start` to `end`."""
+    if not ids:
+        return []
+    [path] = wildcard_align(logits.unsqueeze(1), torch.tensor([ids]), [len(logits)], [len(ids)])
+    seconds = (end - start) / len(logits)  # a frame
+    words = []
+    for _, group in groupby(zip(units.words(ids), path.tokens, strict=True), key=lambda pair: pair[0]):
+        spans = [span for _, span in group]
+        said = [span for span in spans if units.decode([span.label])]  # a space has no time of its own
+        if said:
+            text = units.decode([span.label for span in spans])
+            words.append(Word(text, start + said[0].start * seconds, start + said[-1].end * seconds))
+    return words
