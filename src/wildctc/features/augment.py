@@ -1,0 +1,69 @@
+"""SpecAugment: how features are varied for training."""
+
+import torch
+
+
+def spec_augment(
+    x: torch.Tensor,
+    lengths: torch.Tensor,
+    generator: torch.Generator,
+    *,
+    time_warp: int = 5,
+    freq_masks: int = 2,
+    freq_width: int = 27,
+    time_masks: int = 5,
+    time_ratio: float = 0.05,
+    rows: range | None = None,
+) -> torch.Tensor:
+    """SpecAugment: warps time, then masks bands of dimensions and stretches of time with 0, the mean.
+
+    x: (N, T, F) or (N, T, layers, F), normalised; all layers are treated alike, as their weighted sum would be.
+    lengths: (N,). generator: on the CPU; it alone decides the outcome, and advances by the same amount whatever the
+    lengths. time_warp: frames that a point inside may move. freq_width: dimensions that a mask may cover. time_ratio:
+    share of an utterance that one time mask may cover. rows: x holds these N of the rows of a batch, range(begin, size
+    of the batch, step), and they get the masks that they have there. Returns a new tensor of the same shape.
+
+    >>> x = spec_augment(torch.ones(2, 50, 80), torch.tensor([50, 40]), torch.Generator().manual_seed(0))
+    >>> x.shape, 0 < x.mean() < 1
+    (torch.Size([2, 50, 80]), tensor(True))
+    """
+    n, frames, dims = x.shape[0], x.shape[1], x.shape[-1]
+    lengths = lengths.to(x.device)
+    rows = rows or range(n)
+    draws = torch.rand(rows.stop, 2 + 2 * freq_masks + 2 * time_masks, generator=generator)[list(rows)].to(x.device)
+    warp, bands, stretches = draws.split([2, 2 * freq_masks, 2 * time_masks], dim=1)
+    if time_warp > 0:
+        x = _warp_time(x, lengths, warp, time_warp)
+    whole = torch.full_like(lengths, dims)
+    masked = _mask(bands, torch.full_like(lengths, min(freq_width, dims)), whole, dims)[:, None, :]
+    masked = masked | _mask(stretches, (lengths * time_ratio).long(), lengths, frames)[:, :, None]
+    return x.masked_fill(masked.unsqueeze(2) if x.dim() == 4 else masked, 0.0)
+
+
+def _mask(draws: torch.Tensor, widest: torch.Tensor, lengths: torch.Tensor, size: int) -> torch.Tensor:
+    """(N, size) True under any of the masks; draws: (N, 2 · masks), for each a width in 0…widest and a place."""
+    width_draw, place_draw = draws[:, :, None].chunk(2, dim=1)  # (N, masks, 1)
+    width = (width_draw * (widest[:, None, None] + 1)).long()
+    begin = (place_draw * (lengths[:, None, None] - width + 1)).long()
+    position = torch.arange(size, device=draws.device)
+    return ((position >= begin) & (position < begin + width)).any(1)
+
+
+def _warp_time(x: torch.Tensor, lengths: torch.Tensor, draws: torch.Tensor, window: int) -> torch.Tensor:
+    """Moves a point of each utterance by up to `window` frames, stretching one side and squeezing the other.
+
+    Utterances of at most two windows stay as they are, and so does everything past an utterance's end.
+    """
+    room = (lengths - 2 * window).clamp(min=0)
+    centre = window + draws[:, 0] * room
+    target = centre + (draws[:, 1] * 2 - 1) * (window - 1)
+    time = torch.arange(x.shape[1], device=x.device) + 0.5
+    centre, target, end = centre[:, None], target[:, None], lengths[:, None]
+    source = torch.where(time < target, time * centre / target, end - (end - time) * (end - centre) / (end - target))
+    source = torch.where((room[:, None] > 0) & (time < end), source, time) - 0.5
+    source = source.clamp(min=0).minimum(torch.maximum(end, time.ceil().long()[None]) - 1)
+    low = source.floor().long()
+    high = (low + 1).clamp(max=x.shape[1] - 1)
+    share = (source - low).reshape(*low.shape, *[1] * (x.dim() - 2)).to(x.dtype)
+    rows = torch.arange(len(x), device=x.device)[:, None]
+    return torch.lerp(x[rows, low], x[rows, high], share)

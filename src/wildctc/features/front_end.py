@@ -1,0 +1,73 @@
+"""What a front end is, and the one that a recipe names."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import WildCTCError
+from .fbank import Fbank
+from .huggingface import HuggingFaceFrontEnd
+from .onnx import OnnxFrontEnd
+
+KNOWN = ("name", "num_bins", "layers", "threads")
+
+
+class FrontEnd(Protocol):
+    """Wave in, frames out. `name` identifies everything that decides the output, and goes into cache keys."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def digest(self) -> str:
+        """Of its weights, wherever they lie; empty if it has none."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a frame: (dim,), or (layers, dim), of which the recogniser learns a weighted sum."""
+        ...
+
+    @property
+    def frame_rate(self) -> float: ...
+    @property
+    def sampling_rate(self) -> int: ...
+
+    def frames(self, samples: int) -> int:
+        """How many frames a wave of so many samples gives."""
+        ...
+
+    def extract(self, wave: np.ndarray) -> np.ndarray:
+        """(samples,) float32 → (frames, *shape) float32; no frames at all if the wave is too short for one."""
+        ...
+
+
+def make_front_end(config: dict[str, Any]) -> FrontEnd:
+    """The front end that a recipe names.
+
+    config: `name` (fbank, moonshine-tiny, an .onnx or .ort file, hf:NAME for a model of the Hugging Face hub, or the
+    folder of one), `num_bins` (fbank only), `layers` (Hugging Face only), `threads` (ONNX only).
+
+    >>> make_front_end({"name": "fbank", "num_bins": 40}).shape
+    (40,)
+    """
+    if unknown := config.keys() - set(KNOWN):
+        raise WildCTCError(f"front end: unknown setting {sorted(unknown)[0]!r}; known: {', '.join(KNOWN)}")
+    name = str(config.get("name", "fbank"))
+    if name == "fbank":
+        return Fbank(config.get("num_bins", 80))
+    if name == "moonshine-tiny" or name.endswith((".onnx", ".ort")):
+        return OnnxFrontEnd(name, config.get("threads", 1))
+    if name.startswith("hf:") or Path(name).is_dir():
+        return HuggingFaceFrontEnd(name, config.get("layers", "weighted"))
+    raise WildCTCError(
+        f"no front end {name!r}: give fbank, moonshine-tiny, an .onnx or .ort file, hf:NAME of a model on the "
+        "Hugging Face hub, or a folder with such a model, which must exist"
+    )
+
+
+def with_absolute_path(config: dict[str, Any]) -> dict[str, Any]:
+    """The same front end, to be found from any working directory."""
+    name = str(config.get("name", "fbank"))
+    path = Path(name.removeprefix("hf:"))
+    return config | {"name": str(path.absolute())} if path.exists() and name != "fbank" else dict(config)

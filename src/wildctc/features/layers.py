@@ -1,0 +1,24 @@
+"""What is trained behind a frozen model: how much each of its layers counts, and a projection to few dimensions."""
+
+import torch
+from torch import Tensor, nn
+
+DIM = 80  # as many as a filterbank has, so that the same encoder fits
+
+
+class LayerMix(nn.Module):
+    """A weighted sum of layers, the weights a softmax, and a linear projection.
+
+    >>> LayerMix(layers=13, dim=768)(torch.zeros(2, 50, 13, 768)).shape
+    torch.Size([2, 50, 80])
+    """
+
+    def __init__(self, layers: int, dim: int) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(layers))
+        self.projection = nn.Linear(dim, DIM)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, layers, dim) → (N, T, 80)."""
+        mixed: Tensor = self.projection(self.weights.softmax(0) @ x)
+        return mixed

@@ -1,0 +1,44 @@
+"""Mean and variance of features."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import WildCTCError
+
+
+@dataclass(frozen=True)
+class FeatureStats:
+    """Mean and standard deviation of each dimension over the training data, both float32 of the shape of a frame.
+
+    >>> stats = FeatureStats.compute([np.array([[0.0, 1.0], [2.0, 1.0]])])
+    >>> stats.normalize(np.array([[2.0, 1.0]], np.float32))
+    array([[1., 0.]], dtype=float32)
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+
+    @classmethod
+    def compute(cls, features: Iterable[np.ndarray]) -> "FeatureStats":
+        """From features, (frames, *shape of a frame) each."""
+        frames, total, squares = 0, np.zeros(1), np.zeros(1)
+        for x in features:
+            x = x.astype(np.float64)
+            frames, total, squares = frames + len(x), total + x.sum(0), squares + np.square(x).sum(0)
+        return cls.from_sums(frames, total, squares)
+
+    @classmethod
+    def from_sums(cls, frames: int, total: np.ndarray, squares: np.ndarray) -> "FeatureStats":
+        """From the number of frames and float64 sums of the features and of their squares."""
+        if frames == 0:
+            raise WildCTCError("no features to compute their mean and variance from")
+        mean = total / frames
+        # A dimension that never changes carries nothing; the floor keeps it at 0 instead of blowing up rounding errors.
+        std = np.sqrt(np.maximum(squares / frames - mean**2, 1e-8))
+        return cls(mean.astype(np.float32), std.astype(np.float32))
+
+    def normalize(self, x: np.ndarray) -> np.ndarray:
+        """(frames, *shape of a frame) → the same with mean 0 and variance 1 in each dimension."""
+        return (x - self.mean) / self.std
