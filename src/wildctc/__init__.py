@@ -1,5 +1,8 @@
 """WildCTC: CTC training that tolerates transcripts which are not perfectly right, and finds out where they are not."""
 
+from os import PathLike
+from typing import TYPE_CHECKING
+
 from wildctc.criteria import CRITERIA, Criterion, EntropyDecay, EpochDecay, predictive_entropy
 from wildctc.lattice.align import Alignment, Span, WildcardSpan, wildcard_align
 from wildctc.lattice.arcs import Wildcards
@@ -8,6 +11,9 @@ from wildctc.lattice.functional import Posteriors, wildcard_ctc_loss, wildcard_p
 from wildctc.loss import WildcardCTCLoss
 from wildctc.text import word_ids
 from wildctc.version import __version__
+
+if TYPE_CHECKING:
+    from wildctc.recognizer import Recognizer
 
 __all__ = [
     "CRITERIA",
@@ -23,9 +29,17 @@ __all__ = [
     "Wildcards",
     "__version__",
     "infeasible",
+    "load",
     "predictive_entropy",
     "wildcard_align",
     "wildcard_ctc_loss",
     "wildcard_posteriors",
     "word_ids",
 ]
+
+
+def load(folder: str | PathLike[str]) -> "Recognizer":
+    """The recogniser of a run or of a model folder, on the CPU: `load("runs/ctc").transcribe("a.wav").text`."""
+    from wildctc.recognizer import Recognizer  # here, so that who wants the loss does not wait for the rest
+
+    return Recognizer.load(folder)

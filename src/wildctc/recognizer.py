@@ -7,6 +7,7 @@ weights is in the module, the per-dimension statistics of the features included.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,7 +126,7 @@ class Recognizer(nn.Module):
         save_tensors(folder / "model.safetensors", self.state_dict(), {"units": self.units.fingerprint()})
 
     @classmethod
-    def load(cls, folder: str | Path) -> Recognizer:
+    def load(cls, folder: str | os.PathLike[str]) -> Recognizer:
         """The recogniser in a model folder, or in the `model/` of a run's folder; in eval mode, on the CPU."""
         folder = find_model(Path(folder))
         try:
