@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from wildctc.errors import WildCTCError
 
@@ -57,24 +58,21 @@ class Processes:
             return values
         mine = torch.tensor(values, dtype=torch.float64)
         parts = [torch.empty_like(mine) for _ in range(self.size)]
-        with _waiting():
-            dist.all_gather(parts, mine)  # added up here, in the order of the ranks: a reduction promises no order
+        dist.all_gather(parts, mine)  # added up here, in the order of the ranks: a reduction promises no order
         return [sum(column) for column in zip(*(part.tolist() for part in parts), strict=True)]
 
     def gather(self, value: T) -> list[T]:
         """The values of all processes, by rank. They are pickled."""
         found: list[T] = [value] * self.size
         if self.size > 1:
-            with _waiting():
-                dist.all_gather_object(found, value)
+            dist.all_gather_object(found, value)
         return found
 
     def tell(self, value: T) -> T:
         """The first process's value, in every process: for what only one may decide. It is pickled."""
         found = [value]
         if self.size > 1:
-            with _waiting():
-                dist.broadcast_object_list(found)
+            dist.broadcast_object_list(found)
         return found[0]
 
 
@@ -104,11 +102,24 @@ def process_group() -> Iterator[Processes]:
     logging.getLogger("wildctc").setLevel(log_level())
     try:
         yield Processes(rank, size)
-    except BaseException:
-        if _first_to_fail(store):
-            raise
-        raise SystemExit(2) from None
+    except BaseException as error:
+        if not _first_to_fail(store):
+            raise SystemExit(2) from None
+        if _is_exchange(error):
+            raise WildCTCError("another process was killed (out of memory?): run the same command again") from None
+        raise
     dist.destroy_process_group()
+
+
+def average_statistics(model: nn.Module, processes: Processes) -> None:
+    """Average the running statistics of batch norm, to which each process has added its own batches."""
+    layers = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
+    buffers = [b for layer in layers for b in (layer.running_mean, layer.running_var) if b is not None]
+    if processes.size == 1 or not buffers:
+        return
+    total = torch.tensor(processes.sum(torch.cat(buffers).tolist()), dtype=torch.float64)
+    for buffer, values in zip(buffers, (total / processes.size).split([len(b) for b in buffers]), strict=True):
+        buffer.copy_(values)
 
 
 def is_first() -> bool:
@@ -147,13 +158,6 @@ def _first_to_fail(store: dist.Store) -> bool:
         return is_first()
 
 
-@contextmanager
-def _waiting() -> Iterator[None]:
-    """A process that was killed could not say so; the others notice here."""
-    try:
-        yield
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:120]
-        raise WildCTCError(
-            f"another process has ended (out of memory?): run it again to go on where it was ({reason})"
-        ) from None
+def _is_exchange(error: BaseException) -> bool:
+    """Whether an exchange failed: a process that was killed cannot say so, and the others notice it here."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from wildctc.commands.options import Add
+from wildctc.distributed import is_first
 from wildctc.errors import WildCTCError
 
 USAGE = "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--any.field VALUE …]"
@@ -28,7 +29,9 @@ def run(words: list[str]) -> None:
         raise WildCTCError(f"--out RUN is needed: the folder of the run; {USAGE}")
     from wildctc.training.loop import train
 
-    print(train(config, out))
+    model = train(config, out)
+    if is_first():
+        print(model)
 
 
 def take(words: list[str], name: str) -> tuple[str | None, list[str]]:

@@ -3,10 +3,14 @@
 An epoch's batches are a list that depends on nothing but the seed and the epoch's number, so that a continued run takes
 the same list up from the middle: no sampler has a state that could run ahead of what was consumed. Masks are drawn
 from (seed, epoch, batch), so they do not depend on which process prepares the batch, or when.
+
+Several training processes have the list of one, and deal it out. A step's batches go round whole where their number
+allows it; else each is cut into parts first. Masks are drawn for the whole batch whatever becomes of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -14,6 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from wildctc.distributed import ALONE, Processes
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats, spec_augment
 from wildctc.training.config import SpecAugmentConfig
@@ -22,7 +27,10 @@ from wildctc.training.data import Example, one_thread
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded features x (N, T, F) and targets (N, S), with lengths (N,); `words` as the loss takes them."""
+    """Padded features x (N, T, F) and targets (N, S), with lengths (N,); `words` as the loss takes them.
+
+    seed: of the batch's dropout. counts: False for utterances that another process has too; their loss is not added.
+    """
 
     ids: list[str]
     x: torch.Tensor
@@ -31,6 +39,8 @@ class Batch:
     target_lengths: torch.Tensor
     words: torch.Tensor
     references: list[list[int]]
+    seed: int = 0
+    counts: bool = True
 
     def to(self, device: torch.device) -> Batch:
         """The batch on `device`, but for the lengths: they are looked at on the host, which must not wait for them."""
@@ -73,7 +83,10 @@ def plan_batches(frames: Sequence[int], budget: int, *key: int) -> list[list[int
 
 
 class Batches(Dataset[Batch | WildCTCError]):
-    """The batches of one epoch: item i is batch i, normalised and augmented as (seed, epoch, i) says."""
+    """The batches of one epoch, normalised and augmented as (seed, epoch, batch) says.
+
+    parts: into how many each batch is cut. Item i is part i % parts of batch i // parts.
+    """
 
     def __init__(
         self,
@@ -83,12 +96,13 @@ class Batches(Dataset[Batch | WildCTCError]):
         stats: FeatureStats,
         augment: SpecAugmentConfig | None = None,
         key: tuple[int, ...] = (),
+        parts: int = 1,
     ) -> None:
         self.examples, self.plan, self.cache, self.stats = examples, plan, cache, stats
-        self.augment, self.key = augment, key
+        self.augment, self.key, self.parts = augment, key, parts
 
     def __len__(self) -> int:
-        return len(self.plan)
+        return len(self.plan) * self.parts
 
     def __getitem__(self, index: int) -> Batch | WildCTCError:
         # Returned, not raised: a worker's exception would reach the user as a traceback.
@@ -98,27 +112,48 @@ class Batches(Dataset[Batch | WildCTCError]):
             return error
 
     def batch(self, index: int) -> Batch:
-        """Batch number `index`."""
-        examples = [self.examples[i] for i in self.plan[index]]
+        """Item number `index`. Where nothing is left for it, it borrows an utterance that does not count.
+
+        So every process has as many to go through, and waits for the others as often.
+        """
+        number, part = divmod(min(index, len(self) - 1), self.parts)
+        size = len(self.plan[number])
+        counts = index < len(self) and part < size
+        rows = range(part, size, self.parts) if counts else range(0, size, size)
+        examples = [self.examples[self.plan[number][row]] for row in rows]
         features = [torch.from_numpy(self.stats.normalize(self.cache.get(e.utterance, e.speed))) for e in examples]
-        batch = collate(examples, features)
+        batch = replace(collate(examples, features), seed=seed_of(*self.key, number, 1 + part), counts=counts)
         if self.augment is None:
             return batch
-        generator = torch.Generator().manual_seed(seed_of(*self.key, index))
-        return replace(batch, x=spec_augment(batch.x, batch.x_lengths, generator, **asdict(self.augment)))
+        generator = torch.Generator().manual_seed(seed_of(*self.key, number))
+        return replace(batch, x=spec_augment(batch.x, batch.x_lengths, generator, **asdict(self.augment), rows=rows))
 
-    def loader(self, start: int = 0, workers: int = 0) -> Iterator[Batch]:
-        """The batches from number `start` on, prepared by `workers` processes."""
+    def loader(self, start: int = 0, workers: int = 0, processes: Processes = ALONE) -> Iterator[Batch]:
+        """The batches from number `start` on, or of several processes this one's share of them.
+
+        workers: processes that prepare them.
+        """
+        rounds = -(-len(self) // processes.size)
+        items = range(start * self.parts + processes.rank, rounds * processes.size, processes.size)
         # A generator of its own: a loader draws a seed when it starts, which must not disturb the run's dropout.
-        items = DataLoader(
-            self, batch_size=None, sampler=range(start, len(self)), num_workers=workers,
+        loader = DataLoader(
+            self, batch_size=None, sampler=items, num_workers=workers,
             prefetch_factor=4 if workers else None, generator=torch.Generator(),
             worker_init_fn=one_thread, pin_memory=torch.cuda.is_available(),
         )  # fmt: skip
-        for item in items:
+        for item in loader:
             if isinstance(item, WildCTCError):
                 raise item
             yield item
+
+
+def parts_for(accumulate: int, processes: int) -> int:
+    """Into how many parts to cut each batch, so that the parts of `accumulate` batches go round: 1 if they do whole.
+
+    >>> [parts_for(accumulate, 4) for accumulate in (1, 2, 4, 8)]
+    [4, 2, 1, 1]
+    """
+    return processes // math.gcd(accumulate, processes)
 
 
 def collate(examples: Sequence[Example], features: Sequence[torch.Tensor]) -> Batch:

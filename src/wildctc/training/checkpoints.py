@@ -17,11 +17,12 @@ from wildctc.files import load_tensors, make_folder, remove_parts, save_tensors
 
 
 class Checkpoints:
-    """The `checkpoints/` folder of a run."""
+    """The `checkpoints/` folder of a run. writes: False for a process that reads it and leaves the rest to another."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = make_folder(folder)
-        remove_parts(folder)
+    def __init__(self, folder: Path, writes: bool = True) -> None:
+        self.folder, self.writes = make_folder(folder), writes
+        if writes:
+            remove_parts(folder)
 
     @property
     def last(self) -> Path:
@@ -33,6 +34,8 @@ class Checkpoints:
 
     def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         """Write weights, optimiser and `state` (JSON) as the point from which the run goes on."""
+        if not self.writes:
+            return
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
         tensors |= _optimizer_tensors(optimizer)
         save_tensors(self.last, tensors, state)
@@ -57,8 +60,15 @@ class Checkpoints:
         _restore_optimizer(optimizer, tensors)
         return state
 
+    def save_epoch(self, epoch: int, model: nn.Module) -> None:
+        """Write the weights at the end of an epoch."""
+        if self.writes:
+            save_tensors(self.epoch(epoch), model.state_dict(), {})
+
     def keep(self, epochs: set[int]) -> None:
         """Delete the weights of all epochs but these."""
+        if not self.writes:
+            return
         wanted = {self.epoch(epoch) for epoch in epochs}
         for path in self.folder.glob("epoch-*.safetensors"):
             if path not in wanted:
@@ -74,6 +84,14 @@ def average(paths: list[Path]) -> dict[str, torch.Tensor]:
             if name in sums:
                 sums[name] += tensor.double()
     return {k: (sums[k] / len(paths)).to(v.dtype) if k in sums else v for k, v in total.items()}
+
+
+def holds(path: Path, weights: dict[str, torch.Tensor]) -> bool:
+    """Whether the file is there and holds exactly these weights."""
+    if not path.exists():
+        return False
+    found, _ = load_tensors(path)
+    return found.keys() == weights.keys() and all(torch.equal(found[k], weights[k]) for k in found)
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

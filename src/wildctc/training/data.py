@@ -1,7 +1,7 @@
 """Which utterances a run can use.
 
 All features are computed before the first step and cached, so that bad audio is known, counted and reported in
-advance, and a batch never turns out smaller than planned.
+advance, and a batch never turns out smaller than planned. Several processes compute a share each.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from wildctc import infeasible
 from wildctc.corpora import Rejects, Utterance, UtteranceError, check_audio, load_manifest
+from wildctc.distributed import ALONE, Processes
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats
 from wildctc.files import write_text
@@ -69,6 +70,7 @@ def usable(
     output_lengths: Callable[[torch.Tensor], torch.Tensor],
     record: Path,
     quiet: bool = False,
+    processes: Processes = ALONE,
 ) -> list[Example]:
     """One example for each usable utterance and speed; the others are reported, and too many of them stop the run.
 
@@ -77,7 +79,7 @@ def usable(
     """
     rejects = _SilentRejects(config.max_bad) if quiet else Rejects(config.max_bad)
     readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
-    frames = scan_once(record, readable, cache, speeds, config.workers, rejects)
+    frames = scan_once(record, readable, cache, speeds, config.workers, rejects, processes)
     heard = [u for u in readable if u.id in frames]
     tokens = {u.id: units.encode(u.text) for u in heard}
     too_long = _too_long(heard, tokens, frames, speeds, output_lengths, rejects)
@@ -110,41 +112,60 @@ def scan_once(
     speeds: Sequence[float],
     workers: int,
     rejects: Rejects,
+    processes: Processes = ALONE,
 ) -> dict[str, list[int]]:
     """Frames of each utterance with usable audio at each speed; its features are in the cache afterwards."""
     key = _fingerprint(utterances, cache, speeds)
-    if record.exists():
-        content = json.loads(record.read_text(encoding="utf-8"))
-        if content["fingerprint"] == key:
-            for bad in content["bad"]:
-                rejects.add(UtteranceError(Utterance(bad["id"], Path(bad["path"])), bad["reason"]))
-            return dict(content["frames"])
-    frames, errors = scan(utterances, cache, speeds, workers, record.stem)
+    found = processes.tell(_read_scan(record, key) if processes.first else None)
+    if found is None:
+        found = scan(utterances, cache, speeds, workers, record.stem, processes)
+        if processes.first:
+            _write_scan(record, key, *found)
+    frames, errors = found
     for error in errors:
         rejects.add(error)
-    bad = [{"id": e.id, "path": str(e.path), "reason": e.reason} for e in errors]
-    write_text(record, json.dumps({"fingerprint": key, "bad": bad, "frames": frames}, ensure_ascii=False))
     return frames
 
 
+Scanned = tuple[dict[str, list[int]], list[UtteranceError]]  # frames by id and speed; what is wrong with the others
+
+
 def scan(
-    utterances: Sequence[Utterance], cache: FeatureCache, speeds: Sequence[float], workers: int, title: str
-) -> tuple[dict[str, list[int]], list[UtteranceError]]:
+    utterances: Sequence[Utterance],
+    cache: FeatureCache,
+    speeds: Sequence[float],
+    workers: int,
+    title: str,
+    processes: Processes = ALONE,
+) -> Scanned:
     """Compute and cache the features of all utterances in `workers` processes; bad audio is collected, not raised."""
-    frames: dict[str, list[int]] = {}
-    errors: list[UtteranceError] = []
     loader = DataLoader(
         _Scan(utterances, cache, speeds), batch_size=None, num_workers=workers, generator=torch.Generator(),
-        worker_init_fn=one_thread,
+        sampler=processes.share(range(len(utterances))), worker_init_fn=one_thread,
     )  # fmt: skip
+    mine: list[tuple[int, list[int] | WildCTCError]] = []
     for index, found in progress(loader, desc=f"features of {title}", unit="utt", leave=False):
-        if isinstance(found, UtteranceError):
-            errors.append(found)
-        elif isinstance(found, WildCTCError):  # not one utterance's fault: a cache that cannot be written
-            raise found
-        else:
-            frames[utterances[index].id] = found
-    return frames, errors
+        if isinstance(found, WildCTCError) and not isinstance(found, UtteranceError):
+            raise found  # not one utterance's fault: a cache that cannot be written
+        mine.append((index, found))
+    all_found = sorted((row for rows in processes.gather(mine) for row in rows), key=lambda row: row[0])
+    frames = {utterances[index].id: found for index, found in all_found if isinstance(found, list)}
+    return frames, [found for _, found in all_found if isinstance(found, UtteranceError)]
+
+
+def _read_scan(record: Path, key: str) -> Scanned | None:
+    if not record.exists():
+        return None
+    content = json.loads(record.read_text(encoding="utf-8"))
+    if content["fingerprint"] != key:
+        return None
+    errors = [UtteranceError(Utterance(bad["id"], Path(bad["path"])), bad["reason"]) for bad in content["bad"]]
+    return content["frames"], errors
+
+
+def _write_scan(record: Path, key: str, frames: dict[str, list[int]], errors: list[UtteranceError]) -> None:
+    bad = [{"id": e.id, "path": str(e.path), "reason": e.reason} for e in errors]
+    write_text(record, json.dumps({"fingerprint": key, "bad": bad, "frames": frames}, ensure_ascii=False))
 
 
 class _SilentRejects(Rejects):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from wildctc import Criterion, Wildcards, wildcard_posteriors
+from wildctc.distributed import ALONE, Processes
 from wildctc.errors import WildCTCError
 from wildctc.training.batches import Batch
 from wildctc.training.evaluation import has_arcs
@@ -41,10 +42,13 @@ class Collapse:
 
 
 class DivergenceWatch:
-    """Looks at every loss and gradient, and at the wildcard arcs of one batch in `CHECK_EVERY` steps."""
+    """Looks at every loss and gradient, and at the wildcard arcs of one batch in `CHECK_EVERY` steps.
 
-    def __init__(self, criterion: Criterion, collapsed_epochs: int = 0) -> None:
-        self.criterion = criterion
+    Several processes find the same, since they look at each other's arcs too.
+    """
+
+    def __init__(self, criterion: Criterion, collapsed_epochs: int = 0, processes: Processes = ALONE) -> None:
+        self.criterion, self.processes = criterion, processes
         self.collapsed_epochs = collapsed_epochs
         self.in_a_row, self.warned, self.whole_epoch = 0, False, True
 
@@ -65,7 +69,8 @@ class DivergenceWatch:
         """Warn when two looks in a row find (nearly) nothing but wildcards. logits (T, N, V)."""
         if step % CHECK_EVERY or not has_arcs(self.criterion.wildcards):
             return
-        collapse = find_collapse(logits, lengths, batch, self.criterion.wildcards)
+        seen = self.processes.sum(look(logits, lengths, batch, self.criterion.wildcards))
+        collapse = find_collapse(seen, self.criterion.wildcards)
         self.in_a_row = self.in_a_row + 1 if collapse else 0
         self.whole_epoch = self.whole_epoch and collapse is not None
         if collapse and self.in_a_row >= 2 and not self.warned:
@@ -81,20 +86,24 @@ class DivergenceWatch:
             raise WildCTCError(f"training has collapsed to wildcards by step {step}: {self.last}")
 
 
-def find_collapse(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards) -> Collapse | None:
-    """Whether the batch's tokens are bypassed rather than recognised, or its frames taken by rewarded self-loops."""
+def look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards) -> list[float]:
+    """What `find_collapse` judges, as sums: tokens, those skipped, those bypassed, frames, self-loops, likelihood."""
     post = wildcard_posteriors(
         logits.detach(), batch.targets, lengths, batch.target_lengths, wildcards=wildcards, words=batch.words
     )
-    tokens, frames = max(1, int(batch.target_lengths.sum())), max(1, int(lengths.sum()))
-    skipped = 0.0 if post.skipped is None else float(post.skipped.sum()) / tokens
+    arcs = (batch.target_lengths, post.skipped, post.bypass, lengths, post.self_loop, post.log_likelihood)
+    return [0.0 if family is None or not batch.counts else float(family.sum()) for family in arcs]
+
+
+def find_collapse(seen: list[float], wildcards: Wildcards) -> Collapse | None:
+    """Whether the tokens are bypassed rather than recognised, or the frames taken by rewarded self-loops."""
+    tokens, skipped, bypassed, frames, self_loops, log_likelihood = seen
+    skipped, bypassed, loops = skipped / max(1, tokens), bypassed / max(1, tokens), self_loops / max(1, frames)
     if skipped >= MAX_SKIPPED:
-        by_token = 0.0 if post.bypass is None else float(post.bypass.sum()) / tokens
-        name = "bypass" if by_token > skipped / 2 else "word_bypass"
+        name = "bypass" if bypassed > skipped / 2 else "word_bypass"
         return Collapse(f"{skipped:.0%} of the tokens are bypassed", name, float(getattr(wildcards, name)))
-    loops = 0.0 if post.self_loop is None else float(post.self_loop.sum()) / frames
     # Early in training loops are many and mean nothing; a likelihood above 1 says that they are there for the reward.
-    if wildcards.self_loop is not None and loops >= MAX_SELF_LOOPS and float(post.log_likelihood.sum()) > 0:
+    if wildcards.self_loop is not None and loops >= MAX_SELF_LOOPS and log_likelihood > 0:
         return Collapse(f"wildcard self-loops take {loops:.0%} of the frames", "self_loop", float(wildcards.self_loop))
     return None
 

@@ -9,6 +9,7 @@ import torch
 
 from wildctc import Wildcards, predictive_entropy, wildcard_ctc_loss, wildcard_posteriors
 from wildctc.decoding import greedy
+from wildctc.distributed import ALONE, Processes
 from wildctc.recognizer import Recognizer
 from wildctc.scoring import cer, wer
 from wildctc.training.batches import Batch
@@ -30,11 +31,15 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(model: Recognizer, batches: Iterable[Batch], wildcards: Wildcards) -> Evaluation:
-    """The criterion's own loss, plain CTC loss, predictive entropy, bypass posterior and greedy error rates."""
+def evaluate(
+    model: Recognizer, batches: Iterable[Batch], wildcards: Wildcards, processes: Processes = ALONE
+) -> Evaluation:
+    """The criterion's own loss, plain CTC loss, predictive entropy, bypass posterior and greedy error rates.
+
+    batches: of several processes each has its share, and all get the same numbers.
+    """
     model.eval()
-    loss = ctc_loss = bypassed = numerator = denominator = 0.0
-    utterances = tokens = 0
+    loss = ctc_loss = bypassed = numerator = denominator = utterances = tokens = 0.0
     references, hypotheses = [], []
     for batch in batches:
         logits, lengths = _logits(model, batch)
@@ -49,25 +54,30 @@ def evaluate(model: Recognizer, batches: Iterable[Batch], wildcards: Wildcards) 
         tokens += int(batch.target_lengths.sum())
         references += [model.units.decode(ids) for ids in batch.references]
         hypotheses += [model.units.decode(greedy(x[:n])[0]) for x, n in zip(logits, lengths.tolist(), strict=True)]
+    words, characters = wer(references, hypotheses), cer(references, hypotheses)
+    sums = [loss, ctc_loss, utterances, numerator, denominator, bypassed, tokens]
+    sums += [words.total, words.reference, characters.total, characters.reference]
+    loss, ctc_loss, utterances, numerator, denominator, bypassed, tokens, *errors = processes.sum(sums)
     return Evaluation(
         loss / utterances,
         ctc_loss / utterances,
         numerator / denominator if denominator > 0 else None,
         bypassed / max(1, tokens),
-        wer(references, hypotheses).rate,
-        cer(references, hypotheses).rate,
+        errors[0] / max(1, errors[1]),
+        errors[2] / max(1, errors[3]),
     )
 
 
 @torch.no_grad()
-def bypass_posterior(model: Recognizer, batches: Iterable[Batch]) -> float:
-    """The mean probability that a token is bypassed, on the probe's graph."""
+def bypass_posterior(model: Recognizer, batches: Iterable[Batch], processes: Processes = ALONE) -> float:
+    """The mean probability that a token is bypassed, on the probe's graph; batches as `evaluate` takes them."""
     model.eval()
-    total, tokens = 0.0, 0
+    total, tokens = 0.0, 0.0
     for batch in batches:
         logits, lengths = _logits(model, batch)
         total += _bypassed((logits.transpose(0, 1), batch.targets, lengths, batch.target_lengths))
         tokens += int(batch.target_lengths.sum())
+    total, tokens = processes.sum([total, tokens])
     return total / max(1, tokens)
 
 

@@ -2,7 +2,8 @@
 
 The loop reads from top to bottom: `train` sets up, `Trainer.run` goes through epochs, `_step` takes one optimiser step.
 Nothing random has a state: batches, masks and dropout are drawn from (seed, epoch, batch), so the position in the
-data is all that a checkpoint needs to know about chance.
+data is all that a checkpoint needs to know about chance. Several processes (torchrun) take each step together, and
+the first one writes: see `distributed` and `batches`.
 """
 
 from __future__ import annotations
@@ -12,22 +13,25 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from wildctc import wildcard_ctc_loss
+from wildctc.distributed import ALONE, Processes, average_statistics, process_group
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats, make_front_end
 from wildctc.files import load_tensors, make_folder, only_one, save_tensors, write_text
 from wildctc.progress import progress
 from wildctc.recognizer import Recognizer
-from wildctc.training.batches import Batch, Batches, plan_batches, seed_of
+from wildctc.training.batches import Batch, Batches, parts_for, plan_batches, seed_of
 from wildctc.training.build import encoder_settings, find_device, make_criterion
-from wildctc.training.checkpoints import Checkpoints, average
+from wildctc.training.checkpoints import Checkpoints, average, holds
 from wildctc.training.config import Config, differences, parse_yaml, to_yaml, validate
 from wildctc.training.data import Example, digest, feature_stats, make_units, read_split, usable
 from wildctc.training.divergence import DivergenceWatch
@@ -46,12 +50,15 @@ def train(config: Config, out: str | Path) -> Path:
     >>> train(load_recipe("iban"), "runs/iban")  # doctest: +SKIP
     """
     validate(config)
-    run = make_folder(Path(out))
-    with only_one(run / ".lock"):
-        start_log(run)
-        _same_run(run, config)
-        write_text(run / "config.yaml", to_yaml(config))
-        return Trainer(config, run).run()
+    with process_group() as processes:
+        run = make_folder(Path(out))
+        with only_one(run / ".lock") if processes.first else nullcontext():
+            start_log(run)
+            if processes.first:
+                _same_run(run, config)
+                write_text(run / "config.yaml", to_yaml(config))
+            processes.barrier()
+            return Trainer(config, run, processes).run()
 
 
 def _same_run(run: Path, config: Config) -> None:
@@ -66,9 +73,11 @@ def _same_run(run: Path, config: Config) -> None:
 class Trainer:
     """One run: its data, model and optimiser, and where it is."""
 
-    def __init__(self, config: Config, run: Path) -> None:
-        self.config, self.run_folder = config, run
+    def __init__(self, config: Config, run: Path, processes: Processes = ALONE) -> None:
+        self.config, self.run_folder, self.processes = config, run, processes
         self.device = find_device(config.training.device)
+        if processes.size > 1 and self.device.index is not None:
+            raise WildCTCError(f"training.device {self.device} is one device for {processes.size} processes; try auto")
         self.criterion = make_criterion(config)
         self._load_data()
         self.optimizer = torch.optim.Adam(
@@ -78,13 +87,16 @@ class Trainer:
             weight_decay=config.optimizer.weight_decay,
         )
         self.total_steps = config.training.epochs * len(self._groups(1))  # epochs differ by a step at most
-        self.checkpoints = Checkpoints(run / "checkpoints")
+        self.parts = parts_for(config.optimizer.accumulate, processes.size)
+        self.checkpoints = Checkpoints(run / "checkpoints", writes=processes.first)
         self.epoch, self.group, self.step = 1, 0, 0  # the next optimiser step: `group` of `epoch`
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0  # of this epoch so far
         self.history: list[Metrics] = []
         self.spent = {"loss": 0.0, "data": 0.0, "all": 0.0}  # seconds of training steps in this session
-        self.watch = DivergenceWatch(self.criterion)
+        self.watch = DivergenceWatch(self.criterion, processes=processes)
         self._restore()
+        # Buffers are not sent before each batch: batch norm's are averaged when they are needed, others stay the same.
+        self.parallel = DistributedDataParallel(self.model, broadcast_buffers=False) if processes.size > 1 else None
 
     # ------------------------------------------------------------------------------------------------------- set-up
 
@@ -104,9 +116,10 @@ class Trainer:
         self.model = Recognizer(front_end, encoder_settings(config), units, no_stats)
         lengths = self.model.output_lengths
         found = make_folder(self.run_folder / "data")
-        again = self._has_checkpoint()
-        self.train = usable(train, units, self.cache, data, data.speeds, lengths, found / "train.json", again)
-        self.dev = usable(dev, units, self.cache, data, [1.0], lengths, found / "dev.json", again)
+        self.again = self.processes.tell((self.run_folder / "checkpoints" / "last.safetensors").exists())
+        rest = (self.again, self.processes)
+        self.train = usable(train, units, self.cache, data, data.speeds, lengths, found / "train.json", *rest)
+        self.dev = usable(dev, units, self.cache, data, [1.0], lengths, found / "dev.json", *rest)
         if not self.train or not self.dev:
             raise WildCTCError("no usable utterances: see the reasons above")
         self.data = digest(self.train + self.dev)
@@ -121,14 +134,12 @@ class Trainer:
             len(units), sum(p.numel() for p in self.model.parameters()) / 1e6,
         )  # fmt: skip
 
-    def _has_checkpoint(self) -> bool:
-        return (self.run_folder / "checkpoints" / "last.safetensors").exists()
-
     def _stats(self, path: Path) -> FeatureStats:
         """Computed when the run starts and kept: a continued run must normalise with the same bits."""
-        if not self._has_checkpoint():
+        if not self.again and self.processes.first:
             stats = feature_stats(self.train, self.cache)
             save_tensors(path, {"mean": torch.from_numpy(stats.mean), "std": torch.from_numpy(stats.std)}, {})
+        self.processes.barrier()
         tensors, _ = load_tensors(path)
         return FeatureStats(tensors["mean"].numpy(), tensors["std"].numpy())
 
@@ -138,6 +149,11 @@ class Trainer:
             return
         if state["data"] != self.data:
             raise WildCTCError(f"{self.run_folder}: the data has changed since the run began; choose another --out")
+        if state.get("processes", 1) != self.processes.size:
+            raise WildCTCError(
+                f"{self.run_folder}: the run began with {state.get('processes', 1)} processes and cannot go on with "
+                f"{self.processes.size}, which would draw another dropout; start as many, or choose another --out"
+            )
         self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
         self.history, self.watch.collapsed_epochs = state["history"], state["collapsed_epochs"]
@@ -149,7 +165,7 @@ class Trainer:
             "epoch": self.epoch, "group": self.group, "step": self.step, "loss_sum": self.loss_sum,
             "utterances": self.utterances, "seconds": self.seconds, "history": self.history,
             "criterion": self.criterion.state_dict(), "collapsed_epochs": self.watch.collapsed_epochs,
-            "data": self.data, "units": self.model.units.fingerprint(),
+            "data": self.data, "units": self.model.units.fingerprint(), "processes": self.processes.size,
         }  # fmt: skip
         self.checkpoints.save(self.model, self.optimizer, state)
 
@@ -157,13 +173,15 @@ class Trainer:
 
     def run(self) -> Path:
         """Train to the end and write the model folder."""
-        reports = Reports(self.run_folder, self.history)
+        reports = Reports(self.run_folder, self.history) if self.processes.first else None
         with progress(total=self.total_steps, initial=self.step, unit="step") as bar:
             while not self._finished():
                 self._train_epoch(bar)
                 self._end_epoch()
-                reports.add(self.history)
-        reports.close(self.history)
+                if reports:
+                    reports.add(self.history)
+        if reports:
+            reports.close(self.history)
         self._say_shares()
         return self._export()
 
@@ -180,20 +198,21 @@ class Trainer:
         plan = [batch for group in groups for batch in group]
         start = sum(map(len, groups[: self.group]))
         key = (self.config.seed, self.epoch)
-        batches = Batches(self.train, plan, self.cache, self.stats, self.config.spec_augment, key)
-        loader = batches.loader(start, self.config.data.workers)
+        batches = Batches(self.train, plan, self.cache, self.stats, self.config.spec_augment, key, self.parts)
+        loader = batches.loader(start, self.config.data.workers, self.processes)
         self.model.train()
         begun = time.perf_counter()
         for group in groups[self.group :]:
-            loss = self._step(loader, group, start)
-            start += len(group)
+            loss = self._step(loader, group)
             self.group += 1
             bar.update()
             bar.set_postfix(epoch=self.epoch, loss=f"{loss:.2f}", refresh=False)
             if self.step % self.config.training.checkpoint_steps == 0 and self.group < len(groups):
                 now = time.perf_counter()
                 self.seconds, begun = self.seconds + now - begun, now
+                average_statistics(self.model, self.processes)
                 self._save()
+        average_statistics(self.model, self.processes)
         self.seconds += time.perf_counter() - begun
 
     def _groups(self, epoch: int) -> list[list[list[int]]]:
@@ -204,23 +223,23 @@ class Trainer:
         size = self.config.optimizer.accumulate
         return [plan[i : i + size] for i in range(0, len(plan), size)]
 
-    def _step(self, loader: Iterator[Batch], group: list[list[int]], first: int) -> float:
+    def _step(self, loader: Iterator[Batch], group: list[list[int]]) -> float:
         """One optimiser step over a group of batches; returns the loss, a mean over the group's utterances."""
         begun = time.perf_counter()
         count = sum(map(len, group))
         self.step += 1
         self.optimizer.zero_grad(set_to_none=True)
         loss = 0.0
-        ids: list[str] = []
-        for number in range(first, first + len(group)):
+        shares = -(-len(group) * self.parts // self.processes.size)  # of this process, as many as of any other
+        for share in range(shares):
             waited = time.perf_counter()
             batch = next(loader).to(self.device)
             self.spent["data"] += time.perf_counter() - waited
-            torch.manual_seed(seed_of(self.config.seed, self.epoch, number, 1))  # dropout
-            loss += self._backward(batch, count)
-            ids += batch.ids
+            torch.manual_seed(batch.seed)  # dropout
+            loss += self._backward(batch, count, last=share == shares - 1)
+        loss = self.processes.sum([loss])[0]
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip))
-        self.watch.numbers(self.step, loss, norm, ids)
+        self.watch.numbers(self.step, loss, norm, [self.train[i].utterance.id for batch in group for i in batch])
         self._set_rate()
         self.optimizer.step()
         self.loss_sum += loss * count
@@ -228,17 +247,24 @@ class Trainer:
         self.spent["all"] += time.perf_counter() - begun
         return loss
 
-    def _backward(self, batch: Batch, count: int) -> float:
-        """Add the gradient of a batch's share of the loss: the sum over its utterances ÷ those of the whole step."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.training.precision == "bfloat16"):
-            logits, lengths = self.model(batch.x, batch.x_lengths)
+    def _backward(self, batch: Batch, count: int, last: bool) -> float:
+        """Add the gradient of a batch's share of the loss: the sum over its utterances ÷ those of the whole step.
+
+        last: of this process in this step; then the gradients of all processes are averaged.
+        """
+        precision = torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.config.training.precision == "bfloat16"
+        )
+        with self.parallel.no_sync() if self.parallel and not last else nullcontext(), precision:
+            logits, lengths = (self.parallel or self.model)(batch.x, batch.x_lengths)
         begun = time.perf_counter()
         # The loss goes forward and backward on a leaf, so that its time can be told from the encoder's.
         leaf = logits.detach().float().requires_grad_()
         arguments = (leaf.transpose(0, 1), batch.targets, lengths, batch.target_lengths)
         wildcards = self.criterion.wildcards
-        loss = wildcard_ctc_loss(*arguments, reduction="sum", wildcards=wildcards, words=batch.words) / count
-        loss.backward()
+        loss = wildcard_ctc_loss(*arguments, reduction="sum", wildcards=wildcards, words=batch.words)
+        loss = loss * batch.counts / count
+        (loss * self.processes.size).backward()  # gradients are averaged over the processes; the sum is wanted
         self.spent["loss"] += time.perf_counter() - begun
         self.watch.arcs(self.step, leaf.transpose(0, 1), lengths, batch)
         assert leaf.grad is not None
@@ -265,12 +291,12 @@ class Trainer:
             "valid_wer": found.wer,
             "entropy": found.entropy,
             **{name: getattr(wildcards, name) for name in WEIGHTS},
-            "bypass_posterior_train": bypass_posterior(self.model, self._in_order(sample)),
+            "bypass_posterior_train": bypass_posterior(self.model, self._in_order(sample), self.processes),
             "bypass_posterior_dev": found.bypass_posterior,
             "seconds": round(self.seconds + time.perf_counter() - begun, 3),
         }
         self._relax(found.entropy)
-        save_tensors(self.checkpoints.epoch(self.epoch), self.model.state_dict(), {})
+        self.checkpoints.save_epoch(self.epoch, self.model)
         self.history.append(metrics)
         self.epoch, self.group = self.epoch + 1, 0
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0
@@ -294,11 +320,11 @@ class Trainer:
         return [m["epoch"] for m in ranked[: self.config.training.average]]
 
     def _evaluate_dev(self) -> Evaluation:
-        return evaluate(self.model, self._in_order(self.dev), self.criterion.wildcards)
+        return evaluate(self.model, self._in_order(self.dev), self.criterion.wildcards, self.processes)
 
     def _in_order(self, examples: list[Example]) -> Iterator[Batch]:
         budget = int(self.config.data.batch_seconds * self.cache.front_end.frame_rate)
-        plan = plan_batches([e.frames for e in examples], budget)
+        plan = self.processes.share(plan_batches([e.frames for e in examples], budget))
         loader = Batches(examples, plan, self.cache, self.stats).loader(workers=self.config.data.workers)
         return (batch.to(self.device) for batch in loader)
 
@@ -313,18 +339,16 @@ class Trainer:
         """Average the best epochs, measure the result and write the model folder."""
         folder = self.run_folder / "model"
         epochs = self._best()
+        self.processes.barrier()  # the first one may still be writing the last epoch
         weights = average([self.checkpoints.epoch(e) for e in epochs])
-        if (folder / "model.safetensors").exists() and _equal(load_tensors(folder / "model.safetensors")[0], weights):
+        if self.processes.tell(holds(folder / "model.safetensors", weights)):
             log.info("the run is finished: its model is in %s", folder)
             return folder
         self.model.load_state_dict(weights)
         found = self._evaluate_dev()
         final = {"wer": found.wer, "cer": found.cer, "ctc_loss": found.ctc_loss}
-        self.model.save(folder, model_card(self.config, final, self.history, epochs, self.hours))
+        if self.processes.first:
+            self.model.save(folder, model_card(self.config, final, self.history, epochs, self.hours))
         log.info("model of epochs %s in %s: dev WER %.2f%%, CER %.2f%% (greedy)",
                  ", ".join(map(str, sorted(epochs))), folder, 100 * found.wer, 100 * found.cer)  # fmt: skip
         return folder
-
-
-def _equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)

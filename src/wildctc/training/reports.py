@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from wildctc.distributed import log_level
 from wildctc.errors import MissingExtra
 from wildctc.files import make_folder, write_atomically, write_text, writing
 from wildctc.progress import AboveBar
@@ -128,9 +129,12 @@ Settings:
 
 
 def start_log(run: Path | None) -> logging.Logger:
-    """Send the messages of the package to the terminal and, given a run's folder, to its log.txt."""
+    """Send the messages of the package to the terminal and, given a run's folder, to its log.txt.
+
+    Of several processes the first one speaks.
+    """
     logger = logging.getLogger("wildctc")
-    logger.setLevel(logging.INFO)
+    logger.setLevel(log_level())
     logger.propagate = False
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
