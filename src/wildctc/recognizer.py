@@ -17,8 +17,9 @@ import torch
 from torch import nn
 
 from wildctc.encoders import make_encoder
-from wildctc.errors import WildCTCError
-from wildctc.features import FeatureStats, make_front_end
+from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.features import FeatureStats, LayerMix, make_front_end, with_absolute_path
+from wildctc.features.layers import DIM
 from wildctc.files import load_tensors, make_folder, save_tensors, write_text
 from wildctc.sound import Audio, open_sound, read_whole
 from wildctc.text import Units, load_units
@@ -33,19 +34,25 @@ class Recognizer(nn.Module):
     """Features → logits over the units.
 
     front_end: what `features.make_front_end` takes. encoder: `kind` and the fields of `encoders.make_encoder`
-    without `input_dim`, which the front end decides.
+    without `input_dim`, which the front end decides. stats: None until they are known.
     """
 
     mean: torch.Tensor
     std: torch.Tensor
 
-    def __init__(self, front_end: dict[str, Any], encoder: dict[str, Any], units: Units, stats: FeatureStats) -> None:
+    def __init__(
+        self, front_end: dict[str, Any], encoder: dict[str, Any], units: Units, stats: FeatureStats | None = None
+    ) -> None:
         super().__init__()
         self.front_end_config, self.encoder_config, self.units = dict(front_end), dict(encoder), units
         self.front_end = make_front_end(self.front_end_config)
-        self.register_buffer("mean", torch.from_numpy(stats.mean.copy()))
-        self.register_buffer("std", torch.from_numpy(stats.std.copy()))
-        self.encoder = make_encoder(input_dim=self.front_end.dim, **self.encoder_config)
+        *layers, dim = self.front_end.shape
+        self.register_buffer("mean", torch.zeros(*layers, dim))
+        self.register_buffer("std", torch.ones(*layers, dim))
+        if stats is not None:
+            self.set_stats(stats)
+        self.mix = LayerMix(layers[0], dim) if layers else nn.Identity()
+        self.encoder = make_encoder(input_dim=DIM if layers else dim, **self.encoder_config)
         self.output = nn.Linear(self.encoder.output_dim, len(units.tokens))
 
     @property
@@ -68,8 +75,11 @@ class Recognizer(nn.Module):
         return self.encoder.output_lengths(lengths)
 
     def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (N, T', V) and their lengths (N,) from normalised features x (N, T, F) with lengths (N,)."""
-        y, y_lengths = self.encoder(x, lengths)
+        """Logits (N, T', V) and their lengths (N,) from normalised features x (N, T, F) with lengths (N,).
+
+        x is (N, T, layers, F) if the front end gives layers.
+        """
+        y, y_lengths = self.encoder(self.mix(x), lengths)
         return self.output(y), y_lengths
 
     def transcribe(
@@ -115,7 +125,8 @@ class Recognizer(nn.Module):
         self.units.save(folder)
         config = {
             "format": FORMAT,
-            "front_end": self.front_end_config,
+            "front_end": with_absolute_path(self.front_end_config),
+            "front_end_digest": self.front_end.digest,
             "encoder": self.encoder_config,
             "units": self.units.fingerprint(),
         }
@@ -131,7 +142,7 @@ class Recognizer(nn.Module):
         folder = find_model(Path(folder))
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            front_end, encoder, fingerprint = config["front_end"], config["encoder"], config["units"]
+            _, _, fingerprint = config["front_end"], config["encoder"], config["units"]
         except (OSError, ValueError, TypeError) as error:
             raise WildCTCError(f"{folder / 'config.json'}: cannot be read ({error})") from None
         except KeyError as error:
@@ -141,7 +152,7 @@ class Recognizer(nn.Module):
         if not units.fingerprint() == fingerprint == state.get("units"):
             raise WildCTCError(f"{folder}: the units do not match the weights (units.json was changed or replaced)")
         stats = FeatureStats(weights["mean"].numpy(), weights["std"].numpy())
-        model = cls(front_end, encoder, units, stats)
+        model = cls._with_front_end(folder, config, units, stats)
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
@@ -149,6 +160,19 @@ class Recognizer(nn.Module):
                 f"{folder}: the weights do not fit config.json: {' '.join(str(error).split())}"
             ) from None
         return model.eval()
+
+    @classmethod
+    def _with_front_end(cls, folder: Path, config: dict[str, Any], units: Units, stats: FeatureStats) -> Recognizer:
+        name, path = config["front_end"].get("name"), folder / "config.json"
+        try:
+            model = cls(config["front_end"], config["encoder"], units, stats)
+        except MissingExtra:
+            raise
+        except WildCTCError as error:
+            raise WildCTCError(f"{folder}: {error} (if it was moved, correct front_end.name in {path})") from None
+        if config.get("front_end_digest", model.front_end.digest) != model.front_end.digest:
+            raise WildCTCError(f"{folder}: was trained with other weights of the front end than those in {name} now")
+        return model
 
 
 def find_model(folder: Path) -> Path:
