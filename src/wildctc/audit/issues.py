@@ -92,13 +92,12 @@ def _changed(utterance: ProbedUtterance) -> Iterator[LabelIssue]:
     zones = _zones(utterance)
     for group in _groups(utterance, zones):
         first, last = utterance.words[group[0]], utterance.words[group[-1]]
-        tokens = utterance.tokens[first.first : last.last + 1]
-        gaps = set(range(first.first + 1, last.last + 1)) - set(zones[group[0]])
         written, heard = utterance.text[first.begin : last.stop], first.heard
-        if written != heard:
-            gaps |= {*zones[group[0]], *zones[group[-1] + 1]}
-        doubts = [t.bypass for t in tokens] + [utterance.words[w].bypass for w in group]
-        # a doubled letter lies before or behind the written one, so two neighbouring gaps count together
+        doubts = [t.bypass for t in utterance.tokens[first.first : last.last + 1]]
+        doubts += [utterance.words[w].bypass for w in group]
+        # Gaps count where the model wrote something else: any gap takes a little of the sounds beside it.
+        gaps = [] if written == heard else range(zones[group[0]][0], zones[group[-1] + 1][0] + 1)
+        # A doubled letter lies before or behind the written one, so two neighbouring gaps count together.
         sounds = [utterance.gaps[k] + (utterance.gaps[k + 1] if k + 1 in gaps else 0.0) for k in gaps]
         score = min(1.0, max(doubts + sounds))
         kind: Literal["changed", "extra"] = "changed" if heard else "extra"
@@ -108,17 +107,17 @@ def _changed(utterance: ProbedUtterance) -> Iterator[LabelIssue]:
 
 
 def _missing(utterance: ProbedUtterance) -> Iterator[LabelIssue]:
-    """Speech between two words: words that the model wrote there, or sounds that neither word accounts for."""
+    """Between two words, words that the model wrote and nobody else."""
     words, zones = utterance.words, _zones(utterance)
     unwritten = _unwritten(utterance, list(_groups(utterance, zones)))
-    for w, zone in enumerate(zones):
+    for w, (zone, heard) in enumerate(zip(zones, unwritten, strict=True)):
+        if not heard:
+            continue
         before, after = words[w - 1] if w else None, words[w] if w < len(words) else None
-        if not unwritten[w] and any(word and word.heard != word.text for word in (before, after)):
-            continue  # what is there belongs to a word that was heard otherwise
         place = after.begin if after else len(utterance.text)
         start, end = before.end if before else 0.0, after.start if after else utterance.duration
         score = min(1.0, sum(utterance.gaps[k] for k in zone))
-        yield LabelIssue(utterance.id, "missing", "", unwritten[w], score, place, place, start, max(start, end), w)
+        yield LabelIssue(utterance.id, "missing", "", heard, score, place, place, start, max(start, end), w)
 
 
 def _zones(utterance: ProbedUtterance) -> list[list[int]]:
