@@ -50,20 +50,27 @@ def load_manifest(path: str | Path, split: str | None = None) -> list[Utterance]
     >>> utterance.id, utterance.audio.name, utterance.duration
     ('a', 'a.wav', 1.5)
     """
-    path = Path(path)
-    utterances: dict[str, Utterance] = {}
+    utterances = [utterance for _, found in read_utterances(path) for utterance in found]
+    chosen = [u for u in utterances if split is None or u.split == split]
+    if not chosen:
+        raise WildCTCError(_nothing(Path(path), split, utterances))
+    return [_with_duration(utterance) for utterance in chosen]
+
+
+def read_utterances(path: str | Path) -> Iterator[tuple[dict[str, Any], list[Utterance]]]:
+    """The rows of a manifest and the utterances in each, all with ids; one that occurs twice is an error."""
+    path, ids = Path(path), set[str]()
     for line, row in read_rows(path):
+        found = []
         for utterance in parse_row(row, path, line):
             if not utterance.id:
                 stem = utterance.audio.stem
-                utterance = replace(utterance, id=stem if stem not in utterances else f"{stem}-{line}")
-            if utterance.id in utterances:
+                utterance = replace(utterance, id=stem if stem not in ids else f"{stem}-{line}")
+            if utterance.id in ids:
                 raise WildCTCError(f"{path}:{line}: id {utterance.id!r} occurs twice; ids must be unique")
-            utterances[utterance.id] = utterance
-    chosen = [u for u in utterances.values() if split is None or u.split == split]
-    if not chosen:
-        raise WildCTCError(_nothing(path, split, utterances.values()))
-    return [_with_duration(utterance) for utterance in chosen]
+            ids.add(utterance.id)
+            found.append(utterance)
+        yield row, found
 
 
 def _nothing(path: Path, split: str | None, utterances: Iterable[Utterance]) -> str:
