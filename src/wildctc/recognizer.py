@@ -142,7 +142,7 @@ class Recognizer(nn.Module):
         folder = find_model(Path(folder))
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            _, _, fingerprint = config["front_end"], config["encoder"], config["units"]
+            _, _, fingerprint = (config[field] for field in ("front_end", "encoder", "units"))
         except (OSError, ValueError, TypeError) as error:
             raise WildCTCError(f"{folder / 'config.json'}: cannot be read ({error})") from None
         except KeyError as error:
@@ -151,8 +151,7 @@ class Recognizer(nn.Module):
         weights, state = load_tensors(folder / "model.safetensors")
         if not units.fingerprint() == fingerprint == state.get("units"):
             raise WildCTCError(f"{folder}: the units do not match the weights (units.json was changed or replaced)")
-        stats = FeatureStats(weights["mean"].numpy(), weights["std"].numpy())
-        model = cls._with_front_end(folder, config, units, stats)
+        model = cls._from_config(folder, config, units)
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
@@ -162,16 +161,18 @@ class Recognizer(nn.Module):
         return model.eval()
 
     @classmethod
-    def _with_front_end(cls, folder: Path, config: dict[str, Any], units: Units, stats: FeatureStats) -> Recognizer:
-        name, path = config["front_end"].get("name"), folder / "config.json"
+    def _from_config(cls, folder: Path, config: dict[str, Any], units: Units) -> Recognizer:
         try:
-            model = cls(config["front_end"], config["encoder"], units, stats)
+            model = cls(config["front_end"], config["encoder"], units)
         except MissingExtra:
             raise
         except WildCTCError as error:
-            raise WildCTCError(f"{folder}: {error} (if it was moved, correct front_end.name in {path})") from None
+            raise WildCTCError(f"{error}; it is named in {folder / 'config.json'}") from None
         if config.get("front_end_digest", model.front_end.digest) != model.front_end.digest:
-            raise WildCTCError(f"{folder}: was trained with other weights of the front end than those in {name} now")
+            raise WildCTCError(
+                f"{folder}: was trained with other weights than {config['front_end']['name']} has now; "
+                f"put those back, or correct front_end.name in {folder / 'config.json'}"
+            )
         return model
 
 
