@@ -36,15 +36,17 @@ class DataConfig:
     batch_seconds: float = 120.0  # padded audio in a batch
     max_bad: float = 0.01  # the share of unusable utterances above which the run stops
     workers: int = 1
-    cache: str = "features"  # the folder of computed features; can be shared by runs
+    cache: str | None = "features"  # the folder of computed features; can be shared by runs. null: none are kept
+    cache_limit_gb: float = 100.0  # more than that is an error before anything is computed
 
 
 @dataclass
 class FeatureConfig:
     """The front end: what `features.make_front_end` takes."""
 
-    name: str = "fbank"  # fbank, moonshine-tiny, or an .onnx or .ort file
+    name: str = "fbank"  # fbank, moonshine-tiny, an .onnx or .ort file, hf:NAME, or the folder of such a model
     num_bins: int = 80  # fbank only
+    layers: Literal["weighted", "last"] = "weighted"  # Hugging Face only: a learned weighted sum of all, or the last
 
 
 @dataclass
@@ -130,7 +132,9 @@ class Config:
 
 
 # Settings that may differ when a run is continued: they do not touch its weights.
-FREE_ON_RESUME = {"data.dir", "data.cache", "data.workers", "data.max_bad", "training.checkpoint_steps"}
+FREE_ON_RESUME = {
+    "data.dir", "data.cache", "data.cache_limit_gb", "data.workers", "data.max_bad", "training.checkpoint_steps",
+}  # fmt: skip
 
 # Settings where 0 switches something off; all other numbers but a schedule's must be greater.
 MAY_BE_ZERO = (
