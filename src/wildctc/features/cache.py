@@ -101,7 +101,7 @@ class FeatureCache:
         except OSError:
             raise UtteranceError(utterance, "no such file") from None
         u = utterance
-        key = (str(u.audio.absolute()), stat.st_size, stat.st_mtime_ns, u.start, u.duration, u.channel, speed)
+        key = (os.path.abspath(u.audio), stat.st_size, stat.st_mtime_ns, u.start, u.duration, u.channel, speed)
         name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
         return directory / name[:2] / f"{name[2:]}.npy"
 
