@@ -102,7 +102,8 @@ def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureSt
     """Mean and variance of the features of (at most) `STATS_FROM` training utterances, evenly spaced."""
     originals = [e for e in examples if e.speed == 1.0] or list(examples)
     some = originals[:: -(-len(originals) // STATS_FROM)]
-    return FeatureStats.compute(cache.get(e.utterance, e.speed) for e in some)
+    bar = progress(some, desc="statistics of the features", unit="utt", leave=False)
+    return FeatureStats.compute(cache.get(e.utterance, e.speed) for e in bar)
 
 
 def scan_once(
@@ -189,7 +190,7 @@ class _Scan(Dataset[tuple[int, list[int] | WildCTCError]]):
         try:
             if utterance.duration == 0:  # the manifest does not say how much audio there should be; the header may
                 check_audio(utterance)
-            return index, [len(self.cache.get(utterance, speed)) for speed in self.speeds]
+            return index, [self.cache.frames(utterance, speed) for speed in self.speeds]
         except WildCTCError as error:
             return index, error
 

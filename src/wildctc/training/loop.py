@@ -18,7 +18,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
@@ -109,11 +108,11 @@ class Trainer:
         units = make_units(data, train)
         front_end = asdict(config.features)
         self.cache = FeatureCache(data.cache, make_front_end(front_end))
-        dim = self.cache.front_end.dim
+        wanted = [(u, speed) for u in train for speed in data.speeds] + [(u, 1.0) for u in dev]
+        self.cache.check_room(wanted, data.cache_limit_gb)
         torch.manual_seed(seed_of(config.seed))
         # The model comes first, since it decides how many frames a transcript needs; the statistics follow below.
-        no_stats = FeatureStats(np.zeros(dim, np.float32), np.ones(dim, np.float32))
-        self.model = Recognizer(front_end, encoder_settings(config), units, no_stats)
+        self.model = Recognizer(front_end, encoder_settings(config), units)
         lengths = self.model.output_lengths
         found = make_folder(self.run_folder / "data")
         self.again = self.processes.tell((self.run_folder / "checkpoints" / "last.safetensors").exists())
