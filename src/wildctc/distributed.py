@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from wildctc.errors import WildCTCError
 
@@ -109,6 +111,16 @@ def process_group() -> Iterator[Processes]:
             raise WildCTCError("another process was killed (out of memory?): run the same command again") from None
         raise
     dist.destroy_process_group()
+
+
+def in_parallel(model: nn.Module) -> DistributedDataParallel:
+    """The model, whose gradients are averaged over the processes in each backward pass."""
+    # Gradients of depthwise convolutions are copied once more: nothing that anybody could measure, or should read of.
+    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides", UserWarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # the successor of this option is not in older releases of torch
+        # No buffers are sent before each batch: they stay the same, but for those of `average_statistics`.
+        return DistributedDataParallel(model, broadcast_buffers=False)
 
 
 def average_statistics(model: nn.Module, processes: Processes) -> None:

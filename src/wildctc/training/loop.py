@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from wildctc import wildcard_ctc_loss
-from wildctc.distributed import ALONE, Processes, average_statistics, process_group
+from wildctc.distributed import ALONE, Processes, average_statistics, in_parallel, process_group
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats, make_front_end
 from wildctc.files import load_tensors, make_folder, only_one, save_tensors, write_text
@@ -94,8 +93,7 @@ class Trainer:
         self.spent = {"loss": 0.0, "data": 0.0, "all": 0.0}  # seconds of training steps in this session
         self.watch = DivergenceWatch(self.criterion, processes=processes)
         self._restore()
-        # Buffers are not sent before each batch: batch norm's are averaged when they are needed, others stay the same.
-        self.parallel = DistributedDataParallel(self.model, broadcast_buffers=False) if processes.size > 1 else None
+        self.parallel = in_parallel(self.model) if processes.size > 1 else None
 
     # ------------------------------------------------------------------------------------------------------- set-up
 

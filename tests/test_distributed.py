@@ -1,0 +1,401 @@
+"""Several processes compute what one would, write once, and end together.
+
+Most tests fork two processes here and give them torchrun's variables, which saves the seconds that starting takes; the
+slow ones go through torchrun itself.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from tones import make_corpus, read_rows
+
+from wildctc.distributed import ALONE, Processes, process_group
+from wildctc.errors import WildCTCError
+from wildctc.features import Fbank
+from wildctc.files import load_tensors
+from wildctc.training.batches import Batches, parts_for
+from wildctc.training.config import Config, apply, load_recipe
+from wildctc.training.loop import Trainer, train
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def in_processes(function, *arguments, size=2, killed=()):
+    """Call function(*arguments) in `size` processes; what each returned, raised or exited with, by rank.
+
+    killed: ranks that are not expected to come to an end of their own.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    results, found = FORK.Queue(), dict.fromkeys(killed)
+    given = (size, port, results, function, arguments)
+    children = [FORK.Process(target=_child, args=(rank, *given)) for rank in range(size)]
+    for child in children:
+        child.start()
+    try:
+        while len(found) < size:
+            rank, result = results.get(timeout=90)
+            found[rank] = result
+    except queue.Empty:
+        pytest.fail(f"no end but of {found}")
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+    return [found[rank] for rank in range(size)]
+
+
+def _child(rank, size, port, results, function, arguments):
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in names.items()}}
+    try:
+        results.put((rank, function(*arguments)))
+    except BaseException as error:  # the test is to see whatever it was
+        results.put((rank, error))
+
+
+def messages(results):
+    """What the processes had to say; those that exit in silence say nothing."""
+    return [str(r) for r in results if isinstance(r, BaseException) and not isinstance(r, SystemExit)]
+
+
+def load(recipe: Path, **fields) -> Config:
+    """The tones recipe without data-loading processes, with `section__name=value` changed."""
+    config = load_recipe(str(recipe))
+    config.data.workers = 0
+    for key, value in fields.items():
+        apply(config, key.replace("__", "."), value, "test")
+    return config
+
+
+def plain(recipe: Path, **fields) -> Config:
+    """Settings under which one process and several compute the same: nothing random, no batch norm."""
+    config = load(recipe, **{"encoder__kind": "e_branchformer", "encoder__dropout": 0.0} | fields)
+    for name in asdict(config.spec_augment):
+        setattr(config.spec_augment, name, 0)
+    return config
+
+
+def last(run: Path):
+    return load_tensors(run / "checkpoints/last.safetensors")
+
+
+def numbers(metrics: dict) -> dict:
+    return {name: value for name, value in metrics.items() if name != "seconds" and value is not None}
+
+
+def assert_same_run(one: Path, other: Path, tolerance: float = 1e-4) -> None:
+    """Metrics and schedule agree, and so do the sums of gradients that Adam keeps."""
+    for a, b in zip(read_rows(one / "metrics.jsonl"), read_rows(other / "metrics.jsonl"), strict=True):
+        assert numbers(a) == pytest.approx(numbers(b), rel=tolerance, abs=tolerance)
+    (tensors, state), (others, other_state) = last(one), last(other)
+    assert state["criterion"] == pytest.approx(other_state["criterion"], rel=tolerance, nan_ok=True)
+    assert (state["step"], state["data"]) == (other_state["step"], other_state["data"])
+    gradients = [name for name in tensors if name.endswith("exp_avg")]
+    assert len(gradients) > 20
+    for name in gradients:
+        scale = tensors[name].abs().max() + 1e-6
+        assert (tensors[name] - others[name]).abs().max() < 100 * tolerance * scale, name
+
+
+# ------------------------------------------------------------------------------------------------------- exchanging
+
+
+def exchange():
+    with process_group() as processes:
+        everything = processes.sum([1.0, 0.1 * processes.rank]), processes.gather(processes.rank)
+        return *everything, processes.tell("first" if processes.first else "other"), processes.share("abcde")
+
+
+def test_processes_sum_gather_and_tell():
+    first, second, third = in_processes(exchange, size=3)
+    assert first == ([3.0, 0.1 + 0.2], [0, 1, 2], "first", "ad")
+    assert second[:3] == third[:3] == first[:3]
+    assert (second[3], third[3]) == ("be", "c")
+
+
+def test_without_torchrun_there_is_one_process(monkeypatch):
+    monkeypatch.setenv("RANK", "3")  # some other program's
+    with process_group() as processes:
+        assert processes == ALONE
+        assert (processes.sum([1.5]), processes.gather("x"), processes.tell("x")) == ([1.5], ["x"], "x")
+        processes.barrier()
+
+
+def fail_in(ranks, message="wrong"):
+    with process_group() as processes:
+        processes.barrier()
+        if processes.rank in ranks:
+            raise WildCTCError(message)
+        processes.barrier()
+
+
+@pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1, 2)])
+def test_mistake_in_any_process_ends_all_and_is_said_once(ranks):
+    results = in_processes(fail_in, ranks, size=3)
+    assert messages(results) == ["wrong"]
+    assert all(isinstance(r, BaseException) for r in results)
+
+
+def kill_second():
+    with process_group() as processes:
+        processes.barrier()
+        if processes.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        processes.sum([1.0])
+
+
+def test_killed_process_does_not_keep_the_others_waiting():
+    said = messages(in_processes(kill_second, size=3, killed=[1]))
+    assert said == ["another process was killed (out of memory?): run the same command again"]
+
+
+# ---------------------------------------------------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize(("accumulate", "size"), [(1, 2), (2, 2), (3, 2), (2, 3), (4, 6), (1, 5)])
+def test_every_utterance_is_dealt_to_one_process_and_all_have_as_many_batches(tmp_path, accumulate, size):
+    trainer = Trainer(load(make_corpus(tmp_path, {"train": 23, "dev": 1})), tmp_path / "run")
+    plan = [list(range(i, min(i + 4, 23))) for i in range(0, 23, 4)]  # the last batch has three, fewer than parts
+    parts = parts_for(accumulate, size)
+    data = (trainer.train, plan, trainer.cache, trainer.stats, trainer.config.spec_augment, (0, 1))
+    whole = list(Batches(*data).loader())
+    dealt = [list(Batches(*data, parts).loader(processes=Processes(rank, size))) for rank in range(size)]
+    steps = [plan[i : i + accumulate] for i in range(0, len(plan), accumulate)]
+    assert {len(batches) for batches in dealt} == {sum(-(-len(step) * parts // size) for step in steps)}
+    counted = [batch for batches in dealt for batch in batches if batch.counts]
+    assert sorted(id for batch in counted for id in batch.ids) == sorted(id for batch in whole for id in batch.ids)
+    masked = {id: x[:n] for b in whole for id, x, n in zip(b.ids, b.x, b.x_lengths.tolist(), strict=True)}
+    for batch in counted:
+        for id, x, n in zip(batch.ids, batch.x, batch.x_lengths.tolist(), strict=True):
+            assert torch.equal(x[:n], masked[id])  # SpecAugment does not depend on the number of processes
+    assert len({batch.seed for batch in counted}) == len(counted)  # nor does a process repeat another's dropout
+    if parts == 1:
+        assert {batch.seed for batch in counted} == {batch.seed for batch in whole}
+
+
+def test_continued_process_takes_up_its_own_share(tmp_path):
+    trainer = Trainer(load(make_corpus(tmp_path, {"train": 12, "dev": 1})), tmp_path / "run")
+    plan = [[i, i + 1] for i in range(0, 12, 2)]
+    batches = Batches(trainer.train, plan, trainer.cache, trainer.stats, parts=2)
+    here = list(batches.loader(processes=Processes(1, 2)))
+    there = list(batches.loader(start=4, processes=Processes(1, 2)))
+    assert [b.ids for b in there] == [b.ids for b in here[4:]] == [["train9"], ["train11"]]
+
+
+# --------------------------------------------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "train_size", "dev_size"),
+    [
+        (1, 20, 6),  # each batch is cut in two
+        (2, 20, 6),  # whole batches go round; the last step has one
+        (3, 9, 1),  # one of two processes has nothing to validate
+    ],
+)
+def test_two_processes_take_the_steps_of_one(tmp_path, accumulate, train_size, dev_size):
+    recipe = make_corpus(tmp_path, {"train": train_size, "dev": dev_size})
+    fields = {"criterion": "otc-tw-h", "optimizer__accumulate": accumulate, "training__epochs": 3}
+    config = plain(recipe, data__batch_seconds=5, **fields)
+    train(config, tmp_path / "one")
+    assert in_processes(train, config, tmp_path / "two") == [tmp_path / "two/model"] * 2
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+    one, two = (load_tensors(tmp_path / run / "model/model.safetensors")[0] for run in ("one", "two"))
+    weights = [name for name in one if not name.endswith("qkv.bias")]  # attention does not feel the bias of its keys
+    assert max(float((one[name] - two[name]).abs().max()) for name in weights) < 2e-3
+
+
+def test_process_without_utterances_waits_for_the_others_and_adds_nothing(tmp_path):
+    recipe = make_corpus(tmp_path, {"train": 3, "dev": 1})
+    config = plain(recipe, data__batch_seconds=0.1, training__epochs=2)  # batches of one utterance: two have none
+    train(config, tmp_path / "one")
+    in_processes(train, config, tmp_path / "three", size=3)
+    assert_same_run(tmp_path / "one", tmp_path / "three")
+
+
+def weights_after(config, run):
+    with process_group() as processes:
+        trainer = Trainer(config, run, processes)
+        trainer.run()
+        return {name: tensor.tolist() for name, tensor in trainer.model.state_dict().items()}
+
+
+def test_processes_keep_the_same_weights_with_batch_norm_dropout_and_masks_and_repeat_them(tmp_path):
+    recipe = make_corpus(tmp_path, {"train": 12, "dev": 2})
+    config = load(recipe, training__epochs=2, training__average=1)
+    first, second = in_processes(weights_after, config, tmp_path / "a")
+    assert first == second
+    assert in_processes(weights_after, config, tmp_path / "b")[0] == first
+    assert abs(first["encoder.blocks.0.convolution.norm.running_mean"][0]) > 0
+
+
+def test_features_are_computed_once_and_bad_audio_is_reported_once(tmp_path, monkeypatch, capfd):
+    recipe = make_corpus(tmp_path, {"train": 11, "dev": 3})
+    (tmp_path / "train4.wav").write_bytes(b"no audio")
+    extract = Fbank.extract
+
+    def counted(self, wave):
+        with open(tmp_path / "calls", "a") as file:
+            file.write("x")
+        return extract(self, wave)
+
+    monkeypatch.setattr(Fbank, "extract", counted)
+    config = plain(recipe, data__max_bad=0.5, training__epochs=1)
+    in_processes(train, config, tmp_path / "run", size=3)
+    assert len((tmp_path / "calls").read_text()) == 10 + 3
+    said = capfd.readouterr().err
+    for text in ("left out: train4", "10 training utterances", "epoch 1: train_loss", "model of epochs 1"):
+        assert said.count(text) == 1, text
+        assert (tmp_path / "run/log.txt").read_text().count(text) == 1, text
+
+
+# --------------------------------------------------------------------------------------------------- what goes wrong
+
+
+def test_run_goes_on_with_as_many_processes_only(tmp_path):
+    config = plain(make_corpus(tmp_path, {"train": 6, "dev": 1}), training__epochs=1)
+    in_processes(train, config, tmp_path / "run")
+    before = (tmp_path / "run/checkpoints/last.safetensors").read_bytes()
+    with pytest.raises(WildCTCError, match=r"began with 2 processes and cannot go on with 1"):
+        train(config, tmp_path / "run")
+    [said] = messages(in_processes(train, config, tmp_path / "run", size=3))
+    assert "began with 2 processes and cannot go on with 3" in said
+    assert (tmp_path / "run/checkpoints/last.safetensors").read_bytes() == before
+
+
+def test_divergence_ends_all_processes_with_one_message(tmp_path):
+    recipe = make_corpus(tmp_path, {"train": 12, "dev": 2})
+    config = plain(recipe, optimizer__lr=1e30, optimizer__warmup_steps=1, criterion="otc-tw")
+    [said] = messages(in_processes(train, config, tmp_path / "run"))
+    assert re.search(r"training has diverged: .*--optimizer\.lr.*word_bypass", said)
+
+
+def test_collapse_ends_all_processes_with_one_message(tmp_path, capfd):
+    recipe = make_corpus(tmp_path, {"train": 60, "dev": 3})
+    config = plain(recipe, training__epochs=50, criterion="otc-w")
+    [said] = messages(in_processes(train, config, tmp_path / "run"))
+    assert re.search(r"has collapsed to wildcards.*--schedule\.self_loop -", said)
+    assert capfd.readouterr().err.count("training is collapsing") >= 1
+    steps = re.findall(r"step (\d+): training is collapsing", (tmp_path / "run/log.txt").read_text())
+    assert len(steps) == len(set(steps))
+
+
+def test_one_device_is_not_enough_for_two_processes(tmp_path):
+    config = plain(make_corpus(tmp_path, {"train": 2, "dev": 1}), training__device="cpu:0")
+    assert messages(in_processes(train, config, tmp_path / "run")) == [
+        "training.device cpu:0 is one device for 2 processes; try auto"
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------- with torchrun
+
+
+def torchrun(*arguments, size=2) -> subprocess.Popen:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
+    return subprocess.Popen(
+        [*command, "-m", "wildctc", "train", *map(str, arguments)], env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def descendants(pid: int) -> list[int]:
+    try:
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return [*children, *(grandchild for child in children for grandchild in descendants(child))]
+
+
+def kill_when(process: subprocess.Popen, path: Path, find) -> str:
+    """Kill the processes that `find` names as soon as `path` is there; returns what was written."""
+    deadline = time.monotonic() + 120
+    while process.poll() is None and not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for pid in find(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return process.communicate(timeout=60)[0]
+
+
+@pytest.mark.slow
+def test_killed_torchrun_goes_on_to_the_same_weights(tmp_path):
+    recipe = make_corpus(tmp_path / "corpus", {"train": 30, "dev": 4})
+    options = ("--criterion", "otc-tw-h", "--training.epochs", "4", "--training.checkpoint_steps", "2")
+    whole = torchrun(recipe, "--out", tmp_path / "whole", *options)
+    output = whole.communicate()[0]
+    assert whole.returncode == 0, output
+    assert output.count(f"{tmp_path}/whole/model\n") == 1  # printed by one
+    assert "Warning" not in output
+    run = tmp_path / "killed"
+    checkpoint = run / "checkpoints/last.safetensors"
+    killed = torchrun(recipe, "--out", run, *options)
+    kill_when(killed, checkpoint, lambda pid: [*descendants(pid), pid])
+    assert killed.returncode == -signal.SIGKILL
+    assert not (run / "model").exists()
+    rest = torchrun(recipe, "--out", run, *options)
+    output = rest.communicate()[0]
+    assert rest.returncode == 0, output
+    assert output.count("continuing from") == 1
+    assert (run / "model/model.safetensors").read_bytes() == (tmp_path / "whole/model/model.safetensors").read_bytes()
+    first, second = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("whole", "killed"))
+    assert [m | {"seconds": 0} for m in first] == [m | {"seconds": 0} for m in second]
+
+
+@pytest.mark.slow
+def test_mistake_of_one_process_is_one_line_before_what_torchrun_adds(tmp_path):
+    recipe = make_corpus(tmp_path / "corpus", {"train": 12, "dev": 2})
+    process = torchrun(recipe, "--out", tmp_path / "run", "--training.epochs", "1000")
+
+    def vanish(pid):
+        for row in read_rows(tmp_path / "corpus/train.jsonl")[::2]:
+            (tmp_path / "corpus" / row["audio"]).unlink()
+        return []
+
+    output = kill_when(process, tmp_path / "run/checkpoints/last.safetensors", vanish)
+    assert process.returncode == 1  # torchrun's
+    ours = output[: output.index("torch/distributed/elastic")]
+    assert "Traceback" not in ours
+    assert len(re.findall(r"wildctc: train\d+ \(.*no such file", output)) == 1
+    assert output.count("wildctc: ") == 1
+    assert len(re.findall(r"wildctc: train\d+ \(.*no such file", (tmp_path / "run/log.txt").read_text())) == 1
+
+
+@pytest.mark.slow
+def test_mistake_before_the_processes_meet_is_one_line(tmp_path):
+    output = torchrun("no-such-recipe", "--out", tmp_path / "run").communicate()[0]
+    assert output.count("wildctc: no recipe 'no-such-recipe'") == 1
+    assert "Traceback" not in output[: output.index("torch/distributed/elastic")]
+
+
+@pytest.mark.slow
+def test_killed_worker_ends_the_run_at_once(tmp_path):
+    recipe = make_corpus(tmp_path / "corpus", {"train": 12, "dev": 2})
+    process = torchrun(recipe, "--out", tmp_path / "run", "--training.epochs", "1000")
+    last_checkpoint = tmp_path / "run/checkpoints/last.safetensors"
+    output = kill_when(process, last_checkpoint, lambda pid: descendants(pid)[1:2])
+    assert process.returncode == 1
+    assert "Traceback" not in output[: output.index("torch/distributed/elastic")]
+    assert output.count("wildctc: ") <= 1  # torchrun may end the others before they notice
+    assert last(tmp_path / "run")[1]["processes"] == 2
