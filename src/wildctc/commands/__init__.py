@@ -3,7 +3,7 @@
 Imports that take time are inside the functions, so that `wildctc --help` is quick.
 """
 
-from wildctc.commands import compare, corrupt, decode, prepare, probe, score, train
+from wildctc.commands import compare, corrupt, decode, prepare, probe, score, train, transcribe
 
 # In the order of `wildctc --help`. Each has `register(add)`.
-COMMANDS = (prepare, train, decode, score, compare, probe, corrupt)
+COMMANDS = (prepare, train, decode, score, compare, transcribe, probe, corrupt)
