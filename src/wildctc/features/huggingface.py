@@ -17,6 +17,7 @@ import torch
 
 from ..errors import MissingExtra, WildCTCError
 
+SETTINGS = ("config.json", "preprocessor_config.json")
 UNUSED = {"masked_spec_embed"}  # weights that only pretraining needs
 
 
@@ -113,12 +114,13 @@ def find_folder(source: str) -> Path:
     name = source.removeprefix("hf:")
     try:
         with contextlib.suppress(OSError, ValueError):
-            folder = Path(snapshot_download(name, local_files_only=True))
+            folder = Path(snapshot_download(name, allow_patterns=list(SETTINGS), local_files_only=True))
             if _files(folder):
                 return folder
-        kinds = {Path(file).suffix for file in HfApi().list_repo_files(name)}
-        weights = "model*.safetensors*" if ".safetensors" in kinds else "pytorch_model*.bin*"
-        return Path(snapshot_download(name, allow_patterns=["config.json", "preprocessor_config.json", weights]))
+        files = [file.rfilename for file in HfApi().model_info(name, timeout=10).siblings or []]
+        safe = any(file.startswith("model") and file.endswith(".safetensors") for file in files)
+        weights = "model*.safetensors*" if safe else "pytorch_model*.bin*"
+        return Path(snapshot_download(name, allow_patterns=[*SETTINGS, weights]))
     except Exception as error:  # the classes of whatever HTTP library the hub's package uses
         raise WildCTCError(
             f"front end {source}: not downloaded yet, and cannot be fetched from the Hugging Face hub "
@@ -129,7 +131,7 @@ def find_folder(source: str) -> Path:
 def _files(folder: Path) -> list[Path]:
     """The files of a model that decide what it computes; none if some are missing."""
     weights = sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
-    settings = [path for name in ("config.json", "preprocessor_config.json") if (path := folder / name).is_file()]
+    settings = [path for name in SETTINGS if (path := folder / name).is_file()]
     return [*settings, *weights] if settings and weights else []
 
 
