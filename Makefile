@@ -13,7 +13,7 @@ setup: .venv/installed
 	test -x $(PY) || $(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --upgrade pip
 	$(PY) -m pip install --quiet -c constraints.txt torch numpy $(BUILD_TOOLS)
-	$(PY) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[train,audit,hf,moonshine,dev]'
+	$(PY) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[train,audit,hf,moonshine,demo,dev]'
 	touch $@
 
 test: setup
