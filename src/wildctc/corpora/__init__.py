@@ -2,11 +2,12 @@
 
 from .audio import UtteranceError, check_audio, load_audio, resample
 from .manifest import Utterance, load_manifest
-from .preparation import SOURCES, Rejects, prepare
+from .preparation import Rejects, prepare
+from .subset import Subset
 
 __all__ = [
-    "SOURCES",
     "Rejects",
+    "Subset",
     "Utterance",
     "UtteranceError",
     "check_audio",

@@ -3,15 +3,17 @@
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import WildCTCError
+from ..progress import progress
 from ..text import Normalizer
-from . import jsonl, kaldi, librispeech
+from . import fleurs, jsonl, kaldi, librispeech, respin
 from .audio import UtteranceError, check_audio
 from .manifest import Utterance, split_of, write_cuts
+from .subset import Subset
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +24,12 @@ SOURCES: dict[str, Callable[[Path], Iterator[Utterance]]] = {
     "kaldi": kaldi.utterances,
     "librispeech": librispeech.utterances,
 }
+# The same, of one of the languages that the folder holds.
+LANGUAGE_SOURCES: dict[str, Callable[[Path, str | None], Iterator[Utterance]]] = {
+    "fleurs": fleurs.utterances,
+    "respin": respin.utterances,
+}
+MAY_LACK_AUDIO = ("fleurs",)  # whose publishers list recordings that they do not ship
 
 Checked = tuple[Utterance, int, int]  # with the sampling rate and the number of samples of its file
 
@@ -56,13 +64,23 @@ class Rejects:
 
 
 def prepare(
-    source: str, in_dir: str | Path, out_dir: str | Path, normalizer: Normalizer, limit: float = 0.01
+    source: str,
+    in_dir: str | Path,
+    out_dir: str | Path,
+    normalizer: Normalizer,
+    limit: float = 0.01,
+    *,
+    language: str | None = None,
+    subsets: Collection[str] = (),
+    take: Subset = Subset(),  # noqa: B008 (frozen)
 ) -> dict[str, list[Utterance]]:
     """Reads a corpus, checks every row, and writes OUT/{train,dev,test}.jsonl.gz (lhotse cuts).
 
     A split that comes from several subsets (test-clean, test-other) gets a file for each of them too. Bad rows are
     logged, listed in OUT/rejected.jsonl and left out; above `limit` of all rows nothing is written and a WildCTCError
-    raised. Returns what each file holds, by its name.
+    raised. Rows of FLEURS without their audio are listed too, but do not count, as long as most rows have theirs.
+    language: of a corpus with several. subsets: only these. take: which part of the training data. Returns what each
+    file holds, by its name.
 
     >>> import soundfile, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -73,23 +91,81 @@ def prepare(
     >>> [(name, u.id, u.text, u.duration) for name, utterances in files.items() for u in utterances]
     [('dev', 'a', 'selamat pagi', 1.0)]
     """
-    if source not in SOURCES:
-        raise WildCTCError(f"unknown source {source!r}; known: {', '.join(SOURCES)}")
-    if not Path(in_dir).exists():
-        raise WildCTCError(f"no such file or directory: {in_dir}")
-    subsets: dict[str, list[Checked]] = defaultdict(list)
-    rejects, seen, total = Rejects(limit), set[str](), 0
-    for utterance in SOURCES[source](Path(in_dir).absolute()):
-        total += 1
+    given = list(
+        progress(_chosen(_read(source, Path(in_dir), language), subsets), desc="reading", unit="utt", leave=False)
+    )
+    if not given:
+        raise WildCTCError(f"no utterances in {in_dir}: is it a {source} corpus?")
+    absent = _absent(given) if source in MAY_LACK_AUDIO else []
+    lost = {error.id for error in absent}
+    rows = [utterance for utterance in given if utterance.id not in lost]
+    checked: dict[str, list[Checked]] = defaultdict(list)
+    rejects, seen = Rejects(limit), set[str]()
+    for utterance in progress(rows, desc="checking", unit="utt", leave=False):
         try:
-            checked = _check(utterance, normalizer, seen)
-            subsets[utterance.split or "train"].append(checked)
+            checked[utterance.split or "train"].append(_check(utterance, normalizer, seen))
         except UtteranceError as error:
             rejects.add(error)
-    if total == 0:
-        raise WildCTCError(f"no utterances in {in_dir}: is it a {source} corpus?")
-    rejects.check(total)
-    return _write(_files(subsets), rejects, Path(out_dir))
+    rejects.check(len(rows))
+    return _write(_files(_take(checked, take)), [*absent, *rejects.errors.values()], Path(out_dir))
+
+
+def _read(source: str, folder: Path, language: str | None) -> Iterator[Utterance]:
+    known = [*SOURCES, *LANGUAGE_SOURCES]
+    if source not in known:
+        raise WildCTCError(f"unknown source {source!r}; known: {', '.join(known)}")
+    if not folder.exists():
+        raise WildCTCError(f"no such file or directory: {folder}")
+    if source in LANGUAGE_SOURCES:
+        return LANGUAGE_SOURCES[source](folder.absolute(), language)
+    if language is not None:
+        raise WildCTCError(f"--language is for {', '.join(LANGUAGE_SOURCES)} and synthetic, not for {source}")
+    return SOURCES[source](folder.absolute())
+
+
+def _chosen(utterances: Iterator[Utterance], subsets: Collection[str]) -> Iterator[Utterance]:
+    """Those of the subsets, or all if none are named."""
+    found: set[str] = set()
+    for utterance in utterances:
+        subset = utterance.split or "train"
+        found.add(subset)
+        if not subsets or subset in subsets:
+            yield utterance
+    if missing := sorted(set(subsets) - found):
+        raise WildCTCError(f"no subset {missing[0]!r}; there are: {', '.join(sorted(found))}")
+
+
+def _absent(utterances: Sequence[Utterance]) -> list[UtteranceError]:
+    """What is listed without its audio; where that is most of a split, something else is wrong."""
+    found: list[UtteranceError] = []
+    for split in dict.fromkeys(u.split for u in utterances):
+        rows = [u for u in utterances if u.split == split]
+        lost = [u for u in rows if not u.audio.is_file()]
+        if len(lost) > len(rows) / 2:
+            raise WildCTCError(
+                f"{len(lost)} of the {len(rows)} files of {split} are not there, such as {lost[0].audio}: "
+                f"unpack {lost[0].audio.parent}.tar.gz"
+            )
+        if lost:
+            message = "%d of the %d files of %s are not there; such rows are left out, and listed in rejected.jsonl"
+            _log.warning(message, len(lost), len(rows), split)
+        found += [UtteranceError(u, "no such file") for u in lost]
+    return found
+
+
+def _take(subsets: dict[str, list[Checked]], take: Subset) -> dict[str, list[Checked]]:
+    """The chosen part of the training data, and all that is not for training."""
+    train = [checked[0] for name, part in subsets.items() if split_of(name) == "train" for checked in part]
+    chosen = take.of(train)
+    if take.hours is not None and len(chosen) == len(replace(take, hours=None).of(train)):
+        hours = sum(utterance.duration for utterance in chosen) / 3600
+        kind = "training speech with different sentences" if take.unique_sentences else "training speech"
+        _log.warning("there are only %.2f h of %s; all of them are taken", hours, kind)
+    taken = {utterance.id for utterance in chosen}
+    return {
+        name: [checked for checked in part if split_of(name) != "train" or checked[0].id in taken]
+        for name, part in subsets.items()
+    }
 
 
 def _check(utterance: Utterance, normalizer: Normalizer, seen: set[str]) -> Checked:
@@ -116,12 +192,14 @@ def _files(subsets: dict[str, list[Checked]]) -> dict[str, list[Checked]]:
     return files
 
 
-def _write(files: dict[str, list[Checked]], rejects: Rejects, out_dir: Path) -> dict[str, list[Utterance]]:
+def _write(
+    files: dict[str, list[Checked]], errors: Sequence[UtteranceError], out_dir: Path
+) -> dict[str, list[Utterance]]:
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
         for name, utterances in files.items():
             write_cuts(out_dir / f"{name}.jsonl.gz", utterances)
-        rows = [{"id": e.id, "audio": str(e.path), "reason": e.reason} for e in rejects.errors.values()]
+        rows = [{"id": e.id, "audio": str(e.path), "reason": e.reason} for e in errors]
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (out_dir / "rejected.jsonl").write_text(lines, encoding="utf-8")
     except OSError as error:

@@ -1,0 +1,47 @@
+"""FLEURS: <language>/{train,dev,test}.tsv and <language>/audio/{train,dev,test}/*.wav."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import WildCTCError
+from .manifest import Utterance, read_lines
+
+SPLITS = ("train", "dev", "test")
+COLUMNS = 7  # sentence, file, raw transcription, normalised transcription, its characters, samples, gender
+
+
+def utterances(source: Path, language: str | None = None) -> Iterator[Utterance]:
+    """source: the folder of one language, or one that holds several, of which `language` (hi_in) is taken.
+
+    The text is the normalised transcription: lower case, without punctuation. A sentence is read by several speakers,
+    who are not named, so an utterance is called by its sentence and its file.
+    """
+    folder = _folder(source, language)
+    for split in SPLITS:
+        path = folder / f"{split}.tsv"
+        for line, row in read_lines(path) if path.is_file() else ():
+            fields = row.split("\t")
+            if len(fields) != COLUMNS:
+                raise WildCTCError(f"{path}:{line}: {len(fields)} columns, not {COLUMNS} as in FLEURS")
+            sentence, name, _, text, *_ = fields
+            yield Utterance(f"{sentence}-{Path(name).stem}", folder / "audio" / split / name, text, split=split)
+
+
+def _folder(source: Path, language: str | None) -> Path:
+    if _has_tables(source):
+        if language not in (None, source.name):
+            raise WildCTCError(f"{source} is the folder of one language, not of several with {language} among them")
+        return source
+    root = source / "data" if (source / "data").is_dir() else source  # as in the hub's repository
+    found = {path.name: path for path in sorted(root.iterdir()) if _has_tables(path)} if root.is_dir() else {}
+    if not found:
+        raise WildCTCError(f"no train.tsv in {source} or in a folder in it")
+    if language is None and len(found) == 1:
+        [language] = found
+    if language not in found:
+        raise WildCTCError(f"choose a language of {source} with --language: {', '.join(found)}")
+    return found[language]
+
+
+def _has_tables(folder: Path) -> bool:
+    return any((folder / f"{split}.tsv").is_file() for split in SPLITS)

@@ -1,0 +1,56 @@
+"""RESPIN: folders such as train_hi_small with WAV files and a meta_train_hi_small.json that has their texts."""
+
+import json
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import WildCTCError
+from .manifest import Utterance, split_of
+
+LANGUAGES = ("bh", "bn", "ch", "hi", "kn", "mg", "mr", "mt", "te")
+
+
+def utterances(source: Path, language: str | None = None) -> Iterator[Utterance]:
+    """source: one set's folder, or one that holds several, of which those of `language` (hi) are taken.
+
+    How folders are called does not matter (archives put IISc_RESPIN_ before the name): the set is named by its meta
+    file. Punctuation that stands alone, as in "… ?", is left out; it is no word.
+    """
+    sets = _sets(source)
+    languages = sorted({code for name in sets for code in name.split("_") if code in LANGUAGES})
+    if language is None and len(languages) == 1:
+        [language] = languages
+    if language not in languages:
+        raise WildCTCError(f"choose a language of {source} with --language: {', '.join(languages)}")
+    for name, meta in sets.items():
+        if language in name.split("_"):
+            yield from _set(name, meta)
+
+
+def _sets(source: Path) -> dict[str, Path]:
+    """The meta file of each set, by the set's name, from as near the top as there are any."""
+    for depth in ("", "*/", "*/*/", "*/*/*/"):
+        found = {path.stem.removeprefix("meta_"): path for path in sorted(source.glob(f"{depth}meta_*.json"))}
+        sets = {name: path for name, path in found.items() if split_of(name)}
+        if sets:
+            return sets
+    raise WildCTCError(f"no meta_train_….json in {source} or in a folder in it")
+
+
+def _set(name: str, meta: Path) -> Iterator[Utterance]:
+    try:
+        rows: dict[str, dict[str, Any]] = json.loads(meta.read_text(encoding="utf-8"))
+        for id, row in rows.items():
+            text = " ".join(word for word in row["text"].split() if not _is_punctuation(word))
+            speaker = None if row.get("speaker_id") is None else str(row["speaker_id"])
+            yield Utterance(id, meta.parent / row["wav_path"], text, speaker, split=name)
+    except (OSError, ValueError) as error:
+        raise WildCTCError(f"cannot read {meta}: {error}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise WildCTCError(f"{meta}: not as in RESPIN: {error!r}") from None
+
+
+def _is_punctuation(word: str) -> bool:
+    return all(unicodedata.category(char)[0] == "P" for char in word)
