@@ -3,6 +3,7 @@
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from wildctc.audit.issues import LabelIssue, find_label_issues
 from wildctc.criteria import CRITERIA, Criterion, EntropyDecay, EpochDecay, predictive_entropy
 from wildctc.lattice.align import Alignment, Span, WildcardSpan, wildcard_align
 from wildctc.lattice.arcs import Wildcards
@@ -22,12 +23,14 @@ __all__ = [
     "EntropyDecay",
     "EpochDecay",
     "Infeasible",
+    "LabelIssue",
     "Posteriors",
     "Span",
     "WildcardCTCLoss",
     "WildcardSpan",
     "Wildcards",
     "__version__",
+    "find_label_issues",
     "infeasible",
     "load",
     "predictive_entropy",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -47,8 +47,16 @@ def decode_utterances(
     return [found[u.id] for u in utterances if u.id in found]
 
 
+class GivesLogits(Protocol):
+    """A recogniser, or another model with a front end of its own."""
+
+    @property
+    def front_end(self) -> FrontEnd: ...
+    def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]: ...
+
+
 def utterance_logits(
-    model: Recognizer,
+    model: GivesLogits,
     utterances: Sequence[Utterance],
     rejects: Rejects,
     *,

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 import torch
 
@@ -22,13 +22,32 @@ from wildctc.corpora import Rejects, Utterance, UtteranceError
 from wildctc.distributed import Processes
 from wildctc.errors import WildCTCError
 from wildctc.files import check_writable, writing
-from wildctc.inference import utterance_logits
+from wildctc.inference import GivesLogits, utterance_logits
 from wildctc.lattice.feasibility import infeasible
-from wildctc.recognizer import Recognizer
 from wildctc.text import describe
 
 BATCH = 16  # utterances in a lattice, and the most that are lost when the work is interrupted
 DECIDING = {"weights": "another model", "self_loop": "another self-loop weight", "utterances": "another manifest"}
+
+
+class WritesText(Protocol):
+    """What probing asks of a model's units."""
+
+    tokens: list[str]
+
+    def encode(self, text: str, /) -> list[int]: ...
+    def missing(self, text: str, /) -> list[str]: ...
+
+
+class Model(GivesLogits, Protocol):
+    """What can be probed: a `Recognizer`, or a `Checkpoint` of Hugging Face. Label 0 is blank."""
+
+    @property
+    def units(self) -> WritesText: ...
+    @property
+    def frame_rate(self) -> float:
+        """Frames of logits a second."""
+        ...
 
 
 class Probed(NamedTuple):
@@ -39,7 +58,7 @@ class Probed(NamedTuple):
 
 
 def probe_manifest(
-    model: Recognizer,
+    model: Model,
     utterances: Sequence[Utterance],
     output: Path,
     settings: dict[str, Any],
@@ -74,7 +93,7 @@ def probe_manifest(
 
 
 def probe_utterances(
-    model: Recognizer,
+    model: Model,
     utterances: Sequence[Utterance],
     *,
     self_loop: float | None = 0.0,
@@ -112,7 +131,7 @@ class _Collected(Rejects):
 
 
 def _probe_batch(
-    model: Recognizer, batch: list[tuple[Utterance, torch.Tensor]], self_loop: float | None
+    model: Model, batch: list[tuple[Utterance, torch.Tensor]], self_loop: float | None
 ) -> list[ProbedUtterance | UtteranceError]:
     if not batch:
         return []
@@ -154,7 +173,7 @@ def _too_long(row: list[int], frames: int) -> str:
 
 
 def _append(
-    model: Recognizer,
+    model: Model,
     utterances: Sequence[Utterance],
     part: Path,
     settings: dict[str, Any],

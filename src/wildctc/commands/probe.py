@@ -13,9 +13,10 @@ from wildctc.errors import WildCTCError
 
 def register(add: Add) -> None:
     p = add("probe", run, "For each token and word of a manifest: how probable is it that it was not said?")
-    p.add_argument("run_folder", metavar="RUN", help="a run's folder, or a model folder")
+    p.add_argument("run_folder", metavar="RUN", help="a run's folder, a model folder, or with --hf a checkpoint")
     p.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
     p.add_argument("-o", "--output", metavar="PROBE", required=True, help="the file to write, or to continue")
+    p.add_argument("--hf", action="store_true", help="RUN is the folder of a Hugging Face CTC checkpoint (characters)")
     p.add_argument("--split", help="of a manifest with several splits")
     p.add_argument(
         "--self-loop",
@@ -68,12 +69,23 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """The model, and what a probe file says about it."""
     import torch
 
-    from wildctc.recognizer import Recognizer, find_model
+    folder, device = Path(options.run_folder), "cuda" if torch.cuda.is_available() else "cpu"
+    model: Any
+    if options.hf:
+        from wildctc.audit.hf import Checkpoint
 
-    folder = Path(options.run_folder)
-    model = Recognizer.load(folder).to("cuda" if torch.cuda.is_available() else "cpu")
-    with open(find_model(folder) / "model.safetensors", "rb") as file:
-        weights = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    return model, {"model": str(folder), "weights": weights, "units": model.units.kind, "frame_rate": model.frame_rate}
+        if options.cache:
+            raise WildCTCError("--cache is for the features of a RUN: a Hugging Face checkpoint has none apart from it")
+        model = Checkpoint(folder).to(device)
+        weights = model.fingerprint()
+    else:
+        from wildctc.recognizer import Recognizer, find_model
+
+        model = Recognizer.load(folder).to(device)
+        with open(find_model(folder) / "model.safetensors", "rb") as file:
+            weights = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    about = {"model": str(folder), "weights": weights, "units": model.units.kind, "frame_rate": model.frame_rate}
+    return model, about | {"normalizer": model.units.normalizer.to_dict()}
