@@ -21,12 +21,14 @@ import pytest
 import torch
 from tones import make_corpus, read_rows
 
+from wildctc import Criterion
 from wildctc.distributed import ALONE, Processes, process_group
 from wildctc.errors import WildCTCError
 from wildctc.features import Fbank
 from wildctc.files import load_tensors
-from wildctc.training.batches import Batches, parts_for
+from wildctc.training.batches import Batch, Batches, parts_for
 from wildctc.training.config import Config, apply, load_recipe
+from wildctc.training.divergence import DivergenceWatch
 from wildctc.training.loop import Trainer, train
 
 FORK = multiprocessing.get_context("fork")
@@ -217,7 +219,7 @@ def test_continued_process_takes_up_its_own_share(tmp_path):
 )
 def test_two_processes_take_the_steps_of_one(tmp_path, accumulate, train_size, dev_size):
     recipe = make_corpus(tmp_path, {"train": train_size, "dev": dev_size})
-    fields = {"criterion": "otc-tw-h", "optimizer__accumulate": accumulate, "training__epochs": 3}
+    fields = {"criterion": "otc-tw-h", "optimizer__accumulate": accumulate, "training__epochs": 2}
     config = plain(recipe, data__batch_seconds=5, **fields)
     train(config, tmp_path / "one")
     assert in_processes(train, config, tmp_path / "two") == [tmp_path / "two/model"] * 2
@@ -238,6 +240,7 @@ def test_process_without_utterances_waits_for_the_others_and_adds_nothing(tmp_pa
 def weights_after(config, run):
     with process_group() as processes:
         trainer = Trainer(config, run, processes)
+        trainer._export = lambda: run  # which would load into all what one has written
         trainer.run()
         return {name: tensor.tolist() for name, tensor in trainer.model.state_dict().items()}
 
@@ -292,6 +295,7 @@ def test_divergence_ends_all_processes_with_one_message(tmp_path):
     assert re.search(r"training has diverged: .*--optimizer\.lr.*word_bypass", said)
 
 
+@pytest.mark.slow
 def test_collapse_ends_all_processes_with_one_message(tmp_path, capfd):
     recipe = make_corpus(tmp_path, {"train": 60, "dev": 3})
     config = plain(recipe, training__epochs=50, criterion="otc-w")
@@ -300,6 +304,27 @@ def test_collapse_ends_all_processes_with_one_message(tmp_path, capfd):
     assert capfd.readouterr().err.count("training is collapsing") >= 1
     steps = re.findall(r"step (\d+): training is collapsing", (tmp_path / "run/log.txt").read_text())
     assert len(steps) == len(set(steps))
+
+
+def watch_apart(bypassed_rows):
+    """What two processes say of batches in which process 0's utterances are all bypassed and process 1's not at all."""
+    with process_group() as processes:
+        rows = bypassed_rows if processes.first else 2
+        heard = torch.tensor([3, 0, 3] if processes.first else [1, 0, 2])
+        logits = 9.0 * torch.nn.functional.one_hot(heard, 4)[:, None].expand(-1, rows, -1).float()  # (T, N, V)
+        lengths, targets = torch.full((rows,), 3), torch.tensor([[1, 2]] * rows)
+        none = torch.zeros(rows, 2, dtype=torch.int64)
+        batch = Batch([], logits, lengths, targets, torch.full((rows,), 2), none, [])
+        watch = DivergenceWatch(Criterion("otc-t", bypass=-0.1), processes=processes)
+        watch.arcs(20, logits, lengths, batch)
+        return str(watch.last)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(1, "None"), (6, "of the tokens are bypassed")])
+def test_processes_judge_a_collapse_by_all_their_utterances(rows, expected):
+    first, second = in_processes(watch_apart, rows)
+    assert first == second
+    assert expected in first
 
 
 def test_one_device_is_not_enough_for_two_processes(tmp_path):
