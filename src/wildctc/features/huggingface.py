@@ -17,7 +17,7 @@ import torch
 
 from ..errors import MissingExtra, WildCTCError
 
-SETTINGS = ("config.json", "preprocessor_config.json")
+SETTINGS = ("config.json", "*processor_config.json")
 UNUSED = {"masked_spec_embed"}  # weights that only pretraining needs
 
 
@@ -90,7 +90,7 @@ class HuggingFaceFrontEnd:
                     model, report = transformers.AutoModel.from_pretrained(
                         self.folder, dtype=torch.float32, output_loading_info=True
                     )
-            except (OSError, ValueError, RuntimeError) as error:
+            except Exception as error:  # safetensors' and torch's own classes among others
                 raise WildCTCError(f"front end {self.source}: {_first_line(error)}") from None
             if missing := sorted(set(report["missing_keys"]) - UNUSED):
                 raise WildCTCError(f"front end {self.source}: no weights for {missing[0]} ({len(missing)} are missing)")
@@ -106,7 +106,9 @@ def find_folder(source: str) -> Path:
     path = Path(source.removeprefix("hf:"))
     if path.is_dir() or not source.startswith("hf:"):
         if not _files(path):
-            raise WildCTCError(f"front end {path}: no Hugging Face model there (config.json and weights)")
+            raise WildCTCError(
+                f"front end {path}: no Hugging Face model there: it would be config.json, preprocessor_config.json and weights"
+            )
         return path
     _transformers()
     from huggingface_hub import HfApi, snapshot_download
@@ -131,8 +133,8 @@ def find_folder(source: str) -> Path:
 def _files(folder: Path) -> list[Path]:
     """The files of a model that decide what it computes; none if some are missing."""
     weights = sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
-    settings = [path for name in SETTINGS if (path := folder / name).is_file()]
-    return [*settings, *weights] if settings and weights else []
+    found = [*(sorted(folder.glob(name)) for name in SETTINGS), weights]
+    return [path for paths in found for path in paths] if all(found) else []
 
 
 @lru_cache
