@@ -37,23 +37,45 @@ class Laid:
         return self.heard[first : last if last >= 0 else len(self.heard)]
 
 
-def lay(written: str, heard: str, written_at: Sequence[float], heard_at: Sequence[float]) -> Laid:
+def lay(
+    written: str,
+    heard: str,
+    written_at: Sequence[float],
+    heard_at: Sequence[float],
+    anchors: Sequence[tuple[int, int]] = (),
+) -> Laid:
     """The alignment with the fewest edits; of several, the one whose characters are nearest in time (frames).
 
-    A space never stands for another character.
+    A space never stands for another character. anchors: characters that are known to be partners, in order; the rest is
+    aligned between them.
 
     >>> lay("hello", "halo", range(5), range(4)).slots()
     (['h', 'a', 'l', '', 'o'], ['', '', '', '', '', ''])
     """
-    if written == heard:
-        return Laid(heard, list(range(len(heard))))
+    partner = [-1] * len(written)
+    i = j = 0
+    for end_i, end_j in [*anchors, (len(written), len(heard))]:
+        if i < end_i and j < end_j:
+            a, b = slice(i, end_i), slice(j, end_j)
+            for k, found in enumerate(_between(written[a], heard[b], written_at[a], heard_at[b])):
+                partner[i + k] = j + found if found >= 0 else -1
+        if end_i < len(written):
+            partner[end_i] = end_j
+        i, j = end_i + 1, end_j + 1
+    return Laid(heard, partner)
+
+
+def _between(written: str, heard: str, written_at: Sequence[float], heard_at: Sequence[float]) -> list[int]:
+    """The partner of each written character."""
+    if len(written) == len(heard) == 1 and (written == " ") == (heard == " "):
+        return [0]
     a, b = (np.array([ord(c) for c in text], dtype=np.int64) for text in (written, heard))
     space = ord(" ")
     cost = np.where((a[:, None] == space) != (b[None] == space), 3 * EDIT, EDIT)
     cost[a[:, None] == b[None]] = 0
     distance = np.abs(np.asarray(written_at, float)[:, None] - np.asarray(heard_at, float)[None])
     cost += np.minimum(distance, FAR).astype(np.int64)
-    return Laid(heard, _backtrace(_edits(cost), cost))
+    return _backtrace(_edits(cost), cost)
 
 
 def _edits(cost: np.ndarray) -> np.ndarray:

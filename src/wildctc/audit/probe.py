@@ -6,8 +6,9 @@ which each word may. Wildcards in the gaps count speech that is not written. Tim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from wildctc.audit.heard import Laid, lay
 from wildctc.audit.probed import ProbedToken, ProbedUtterance, ProbedWord, read_probe, write_probe
 from wildctc.lattice.align import Alignment, wildcard_align
 from wildctc.lattice.arcs import Lengths, Wildcards, padded_rows
-from wildctc.lattice.functional import wildcard_posteriors
+from wildctc.lattice.functional import Posteriors, wildcard_posteriors
 from wildctc.text import word_ids
 
 __all__ = ["ProbedToken", "ProbedUtterance", "ProbedWord", "probe_logits", "read_probe", "write_probe"]
@@ -80,25 +81,58 @@ def probe_logits(
     rows = [row[:n] for row, n in zip(targets.tolist(), lengths.tolist(), strict=True)]
     word_rows = [spelling.words(row) for row in rows]
     words = torch.tensor([row + [-1] * (targets.shape[1] - len(row)) for row in word_rows], dtype=torch.int64)
-    given = logits, targets, frames, lengths, blank
-    by_token = Wildcards(bypass=0.0, self_loop=self_loop)
-    by_word = Wildcards(word_bypass=0.0, self_loop=self_loop, self_loop_at="word")
-    t = wildcard_posteriors(*given, wildcards=by_token)
-    w = wildcard_posteriors(*given, wildcards=by_word, words=words.reshape(targets.shape))
-    paths = wildcard_align(*given, wildcards=by_token)
+    graphs = run_graphs(logits, targets, frames, lengths, blank, words.reshape(targets.shape), self_loop)
+    possible = (graphs.tokens.log_likelihood.isfinite() & graphs.words.log_likelihood.isfinite()).tolist()
+    bypass, word_bypass, gaps = (_rows(x) for x in (graphs.tokens.bypass, graphs.words.word_bypass, graphs.gaps))
     written = logits.argmax(2).T.tolist()
-    assert t.bypass is not None and w.word_bypass is not None  # noqa: PT018 (both were asked for)
-    possible = (t.log_likelihood.isfinite() & w.log_likelihood.isfinite()).tolist()
-    bypass, word_bypass = t.bypass.tolist(), w.word_bypass.tolist()
-    gaps = t.self_loop.tolist() if t.self_loop is not None else [[0.0] * (len(row) + 1) for row in rows]
     found: list[ProbedUtterance | None] = []
     for n, row in enumerate(rows):
         if not possible[n]:
             found.append(None)
             continue
-        probe = _Utterance(spelling, row, word_rows[n], paths[n], written[n][: int(frames[n])], blank)
+        probe = _Utterance(spelling, row, word_rows[n], graphs.paths[n], written[n][: int(frames[n])], blank)
         found.append(probe.result(str(n), bypass[n], gaps[n][: len(row) + 1], word_bypass[n], frame_rate))
     return found
+
+
+class Graphs(NamedTuple):
+    """The lattice's answers for a batch: posteriors on the graph of tokens and on that of words, and best paths."""
+
+    tokens: Posteriors
+    words: Posteriors
+    paths: list[Alignment]
+
+    @property
+    def gaps(self) -> Tensor:
+        """(N, S+1) expected self-loops."""
+        if self.tokens.self_loop is not None:
+            return self.tokens.self_loop
+        return torch.nn.functional.pad(torch.zeros_like(self.tokens.skipped), (0, 1))
+
+
+def run_graphs(
+    logits: Tensor,
+    targets: Tensor,
+    frames: Lengths,
+    lengths: Lengths,
+    blank: int,
+    words: Tensor,
+    self_loop: float | None,
+) -> Graphs:
+    """All that a probe asks of the lattice. targets, words: (N, S)."""
+    given = logits, targets, frames, lengths, blank
+    by_token = Wildcards(bypass=0.0, self_loop=self_loop)
+    by_word = Wildcards(word_bypass=0.0, self_loop=self_loop, self_loop_at="word")
+    return Graphs(
+        wildcard_posteriors(*given, wildcards=by_token),
+        wildcard_posteriors(*given, wildcards=by_word, words=words),
+        wildcard_align(*given, wildcards=by_token),
+    )
+
+
+def _rows(values: Tensor | None) -> list[list[float]]:
+    assert values is not None  # the graph has such arcs
+    return values.tolist()
 
 
 class _Utterance:
@@ -117,12 +151,18 @@ class _Utterance:
         self.words = words
         self.frames = [(span.start, span.end) for span in path.tokens]
         self.length = len(written)
-        heard, heard_at = _heard(written, spelling, blank)
+        heard, heard_at, runs = _heard(written, spelling, blank)
         centres = [0.0] * len(self.text)
         for (begin, stop), (start, end) in zip(self.spans, self.frames, strict=True):
             for i in range(begin, stop):
                 centres[i] = start + (end - start) * (i - begin + 0.5) / (stop - begin)
-        self.laid = lay(self.text, heard, centres, heard_at)
+        anchors = [
+            pair
+            for (begin, stop), (first, last) in _agreed(path, self.spans, runs)
+            if heard[first:last] == self.text[begin:stop]
+            for pair in zip(range(begin, stop), range(first, last), strict=True)
+        ]
+        self.laid = lay(self.text, heard, centres, heard_at, anchors)
 
     def result(
         self, name: str, bypass: list[float], gaps: list[float], word_bypass: list[float], frame_rate: float
@@ -156,24 +196,53 @@ def _share(probability: float) -> float:
     return min(1.0, max(0.0, probability))  # rounding
 
 
-def _heard(path: list[int], spelling: Spelling, blank: int) -> tuple[str, list[float]]:
-    """The text of a frame-level path, with single spaces, and the frame at which each character lies."""
+class _Run(NamedTuple):
+    """A label on frames start…end of the model's own path, and its characters first…last in the heard text."""
+
+    label: int
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+def _heard(path: list[int], spelling: Spelling, blank: int) -> tuple[str, list[float], list[_Run]]:
+    """The text of a frame-level path, with single spaces, the frame at which each character lies, and its runs."""
     text: list[str] = []
     at: list[float] = []
-    before, start = blank, 0
-    for t, label in enumerate([*path, -1]):
-        if label == before:
-            continue
-        string = spelling.strings[before] if before != blank else ""
-        for i, char in enumerate(string):
-            if char != " " or (text and text[-1] != " "):
-                text.append(char)
-                at.append(start + (t - start) * (i + 0.5) / len(string))
-        before, start = label, t
+    runs: list[_Run] = []
+    ends = [t for t, (label, after) in enumerate(pairwise([*path, -1]), start=1) if label != after]
+    for start, end in pairwise([0, *ends]):
+        if (label := path[start]) != blank:
+            first, string = len(text), spelling.strings[label]
+            for i, char in enumerate(string):
+                if char != " " or (text and text[-1] != " "):
+                    text.append(char)
+                    at.append(start + (end - start) * (i + 0.5) / len(string))
+            runs.append(_Run(label, start, end, first, len(text)))
     if text and text[-1] == " ":
         text.pop()
         at.pop()
-    return "".join(text), at
+    return "".join(text), at, runs
+
+
+def _agreed(
+    path: Alignment, spans: list[tuple[int, int]], runs: list[_Run]
+) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Characters of the transcript and of the heard text where both have the same token at the same time."""
+    r = 0
+    for token, span in zip(path.tokens, spans, strict=True):
+        if token.bypassed:
+            continue
+        while r < len(runs) and runs[r].end <= token.start:
+            r += 1
+        for k in range(r, len(runs)):
+            if runs[k].start >= token.end:
+                break
+            if runs[k].label == token.label:
+                yield span, (runs[k].first, runs[k].last)
+                r = k + 1
+                break
 
 
 def _by_token(laid: Laid, text: str, spans: list[tuple[int, int]]) -> tuple[list[str], list[str]]:
@@ -206,6 +275,7 @@ def _times(spans: list[tuple[int, int]], length: int, frame_rate: float) -> list
     starts, ends = [start for start, _ in spans], [end for _, end in spans]
     found = []
     for before, start, end, after in zip([0, *ends], starts, ends, [*starts[1:], length], strict=False):
-        left, right = (min(0.5 * gap / frame_rate, MARGIN) for gap in (start - before, after - end))
+        left = min(0.5 * (start - before) / frame_rate, MARGIN)
+        right = min(0.5 * (after - end) / frame_rate, MARGIN)
         found.append((start / frame_rate - left, end / frame_rate + right))
     return found
