@@ -1,0 +1,261 @@
+// Puts the parts together: which utterance is chosen, what keys do.
+"use strict";
+
+const KEYS = [
+  ["j ↓ / k ↑", "next / previous utterance"],
+  ["space", "play all, or stop"],
+  ["→ / ←", "next / previous word, and play it"],
+  ["Enter", "play the word again"],
+  ["n", "play the next finding"],
+  ["1 … 9", "take a finding over into the fix"],
+  ["a", "accept: the transcript is right"],
+  ["f", "fix: edit the transcript (Enter saves, Esc leaves)"],
+  ["s", "skip"],
+  ["u", "undo the last decision"],
+  ["r", "playing speed"],
+  ["/", "search (Esc clears)"],
+  ["PgUp PgDn Home End", "move in the list"],
+  ["?", "this help"],
+];
+const SPEEDS = [1, 0.75, 0.5];
+const CONTEXT = 0.3; // seconds played on both sides of speech that is not written, or of text that was not said
+
+class App {
+  constructor() {
+    this.decisions = new Decisions(report.info.key, () => this.refilter());
+    this.undone = []; // [row, what its decision was before]
+    this.filters = new Filters(this.decisions, () => this.refilter());
+    this.player = new Player((row, time) => row === this.row && this.detail.tick(time), say);
+    this.detail = new Detail(byName("detail"), this.decisions, this);
+    this.list = new VirtualList(byName("list"), (element, row) => this.fillRow(element, row), (row, event) => this.clicked(row, event));
+    byName("name").textContent = document.title = report.info.name;
+    byName("export").onclick = () => this.export();
+    byName("load").onclick = () => byName("file").click();
+    byName("file").onchange = (event) => this.load(event.target);
+    byName("help").onclick = () => this.help();
+    document.addEventListener("keydown", (event) => this.key(event));
+    this.refilter();
+    this.choose(this.list.rows.find((row) => !this.decisions.of(row)) ?? this.list.rows[0]);
+    byName("list").focus();
+    if (!this.decisions.kept) say("This browser keeps nothing for this page: export the decisions before you close it.");
+  }
+
+  refilter() {
+    const rows = this.filters.apply();
+    this.list.setRows(rows, this.row);
+    const total = plural(report.rows.length, "utterance");
+    byName("count").textContent = this.filters.narrowed ? `${rows.length.toLocaleString("en")} of ${total}` : `${total}, most suspicious first`;
+    if (!rows.includes(this.row) && rows.length) this.choose(rows[0]);
+    this.showProgress();
+  }
+
+  showProgress() {
+    const { accept, fix, skip } = this.decisions.counts();
+    const done = accept + fix + skip;
+    byName("progress").textContent = `${done.toLocaleString("en")} of ${report.rows.length.toLocaleString("en")} decided`;
+    byName("progress").title = `${accept} accepted, ${fix} fixed, ${skip} skipped`;
+    byName("export").disabled = done === 0;
+  }
+
+  fillRow(element, row) {
+    const made = this.decisions.of(row)?.decision;
+    element.querySelectorAll(".excerpt").forEach(unshade);
+    const excerpt = make("div", { class: "excerpt", dir: "auto" });
+    showTranscript(excerpt, row, excerptStart(row));
+    const speaker = speakerName(row);
+    const worst = Math.max(...row.worst);
+    const counts = KINDS.map((kind) => [kind, row.issues.filter((issue) => issue.kind === kind && issue.score >= 0.5).length]);
+    element.replaceChildren(
+      make("div", { class: "head" },
+        make("span", { class: "score", title: "Score of the worst finding" }, worst ? worst.toFixed(2) : "–"),
+        make("bdi", { class: "id" }, row.id),
+        speaker && make("bdi", { class: "speaker" }, speaker),
+        ...counts.map(([kind, n]) => n > 0 && make("span", { class: `sign ${kind}`, title: KIND_NAMES[kind] }, `${KIND_SIGNS[kind]}${n > 1 ? n : ""}`)),
+        made && make("span", { class: `made ${made}` }, DECISIONS[made])),
+      excerpt,
+      make("div", { class: "worst", dir: "auto" }, ...(row.issues.length ? differenceOf(row.issues[0]) : ["nothing doubtful"])));
+    element.style.setProperty("--worst", worst);
+    element.classList.toggle("decided", Boolean(made));
+  }
+
+  clicked(row, event) {
+    this.choose(row);
+    const word = event.target.closest("[data-word]")?.dataset.word;
+    if (word !== undefined) this.playWord(Number(word));
+  }
+
+  choose(row) {
+    if (!row || row === this.row) return;
+    this.player.stop();
+    this.row = row;
+    this.finding = -1;
+    this.list.choose(row);
+    const rank = `${(this.list.rows.indexOf(row) + 1).toLocaleString("en")} of ${this.list.rows.length.toLocaleString("en")}`;
+    this.detail.show(row, rank).catch((error) => say(error.message));
+    this.player.open(row);
+  }
+
+  move(step) {
+    const { rows, chosen } = this.list;
+    this.choose(rows[Math.min(rows.length - 1, Math.max(0, chosen + step))]);
+  }
+
+  play(start, end, word) {
+    this.detail.setWord(word);
+    this.player.play(this.row, start, Math.max(end, start + 0.05));
+  }
+
+  playAll() {
+    if (this.player.playing) this.player.stop();
+    else this.player.play(this.row);
+  }
+
+  playWord(number) {
+    const word = this.row.words[number];
+    if (word) this.play(word.start, word.end, number);
+  }
+
+  playFinding(number) {
+    const issue = this.row.issues[number];
+    if (!issue) return;
+    this.finding = number;
+    const around = issue.kind === "changed" ? 0 : CONTEXT;
+    const word = issue.kind === "missing" ? null : issue.word;
+    this.play(Math.max(0, issue.start - around), Math.min(this.row.duration, issue.end + around), word);
+  }
+
+  changeSpeed() {
+    const { audio } = this.player;
+    audio.defaultPlaybackRate = audio.playbackRate = SPEEDS[(SPEEDS.indexOf(audio.playbackRate) + 1) % SPEEDS.length];
+    this.detail.speed.textContent = `${audio.playbackRate}×`;
+  }
+
+  // Take a decision and go on; the one that is made already is taken back.
+  decide(name) {
+    if (name === "fix") return this.detail.openEditor();
+    if (this.decisions.of(this.row)?.decision === name) this.record(null, 0);
+    else this.record({ decision: name }, 1);
+  }
+
+  save(text) {
+    if (!text) return say("A fix needs some words; skip an utterance in which nothing is said.");
+    this.detail.closeEditor();
+    this.record(text === this.row.text ? { decision: "accept" } : { decision: "fix", fixed: text }, 1);
+  }
+
+  record(decision, step) {
+    const { row } = this;
+    const next = this.list.rows[this.list.chosen + step];
+    this.undone.push([row, this.decisions.set(row, decision)]);
+    this.changed(row);
+    if (step && next) this.choose(next);
+    byName("list").focus();
+    if (!this.decisions.kept) say("The browser does not keep decisions any more: export them before you close the page.");
+  }
+
+  changed(row) {
+    if (byName("decision").value === "all") this.list.refresh(row);
+    else this.refilter();
+    if (row === this.row) this.detail.showDecision();
+    this.showProgress();
+  }
+
+  undo() {
+    const last = this.undone.pop();
+    if (!last) return say("Nothing to undo.");
+    this.decisions.set(...last);
+    this.changed(last[0]);
+    this.choose(last[0]);
+    this.detail.showDecision();
+  }
+
+  export() {
+    this.decisions.download();
+    say(`${plural(this.decisions.made.size, "decision")} exported; apply them with: wildctc apply-fixes MANIFEST ${report.info.name}-decisions.jsonl -o OUT`);
+  }
+
+  async load(input) {
+    const [file] = input.files;
+    if (!file) return;
+    say(`${file.name}: ${this.decisions.load(await file.text())}`);
+    input.value = ""; // so that the same file can be loaded again
+    this.undone = [];
+    this.refilter();
+    this.detail.showDecision();
+  }
+
+  help() {
+    const { settings, leftOut } = report.info;
+    const about = byName("about");
+    const known = Object.entries(settings).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`);
+    about.replaceChildren(make("div", {},
+      make("h2", {}, "Keys"),
+      make("table", {}, ...KEYS.map(([key, what]) => make("tr", {}, make("th", {}, make("kbd", {}, key)), make("td", {}, what)))),
+      make("h2", {}, "What is shown"),
+      make("p", {}, "The darker a character, the more probable it is that it was not said; the bar below a word says the same of the word as a whole. ",
+        "~ something else was said, − text that was not said, + speech that is not written. Utterances are ranked by the sum of their findings, or by the worst of the kinds that are chosen. In the outline, click a word or character to hear it, or drag over a stretch."),
+      make("p", {}, "Decisions are kept in this browser, for this report. Export them to apply them, or to go on elsewhere."),
+      make("p", { class: "settings" }, `The probe: ${known.join(", ")}`),
+      leftOut.length > 0 && make("details", {}, make("summary", {}, `${plural(leftOut.length, "utterance")} could not be probed`),
+        make("ul", {}, ...leftOut.slice(0, 200).map(([id, reason]) => make("li", {}, make("bdi", {}, id), `: ${reason}`)))),
+      make("button", { class: "main", onclick: () => about.close() }, "Close")));
+    about.showModal();
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || byName("about").open) return;
+    const field = event.target.closest("input, select, textarea");
+    if (field) {
+      if (event.key === "Escape") {
+        if (field.type === "search" && field.value) { field.value = ""; this.refilter(); event.preventDefault(); }
+        else byName("list").focus();
+      } else if (event.key === "Enter" && field.type === "search") byName("list").focus();
+      return;
+    }
+    if ((event.key === " " || event.key === "Enter") && event.target.closest("button, summary")) return;
+    const action = this.actions()[event.key] ?? (/^[1-9]$/.test(event.key) && (() => this.detail.take(Number(event.key) - 1)));
+    if (!action || !this.row) return;
+    event.preventDefault();
+    action();
+  }
+
+  actions() {
+    const page = Math.max(1, Math.floor(byName("list").clientHeight / ROW_HEIGHT) - 1);
+    const forward = getComputedStyle(this.detail.transcript).direction === "rtl" ? -1 : 1;
+    const word = (step) => () => {
+      const { length } = this.row.words;
+      const from = this.detail.word ?? (step > 0 ? -1 : length);
+      if (length) this.playWord(Math.min(length - 1, Math.max(0, from + step)));
+    };
+    return {
+      j: () => this.move(1), ArrowDown: () => this.move(1), k: () => this.move(-1), ArrowUp: () => this.move(-1),
+      PageDown: () => this.move(page), PageUp: () => this.move(-page), Home: () => this.move(-Infinity), End: () => this.move(Infinity),
+      " ": () => this.playAll(), ArrowRight: word(forward), ArrowLeft: word(-forward),
+      Enter: () => this.playWord(this.detail.word ?? 0),
+      n: () => this.playFinding((this.finding + 1) % Math.max(1, this.row.issues.length)),
+      a: () => this.decide("accept"), f: () => this.decide("fix"), s: () => this.decide("skip"), u: () => this.undo(),
+      r: () => this.changeSpeed(), "/": () => byName("search").select(), "?": () => this.help(),
+    };
+  }
+}
+
+// Where the list's excerpt begins, so that the worst finding is in it.
+function excerptStart(row) {
+  const { issues: [worst], words } = row;
+  if (!worst || worst.begin < 30) return 0;
+  return words[Math.max(0, Math.min(worst.word, words.length - 1) - 2)].begin;
+}
+
+function say(message) {
+  const toast = byName("toast");
+  toast.textContent = message;
+  toast.hidden = false;
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => { toast.hidden = true; }, 3000 + 60 * message.length);
+}
+
+byName("count").textContent = "Loading…";
+loadReport().then(() => { window.app = new App(); }).catch((error) => {
+  byName("count").textContent = error.message;
+  console.error(error);
+});

@@ -1,0 +1,75 @@
+// Which utterances the list shows, and in which order.
+"use strict";
+
+const CHOICES = { all: "All decisions", undecided: "Undecided", accept: "Accepted", fix: "Fixed", skip: "Skipped" };
+
+class Filters {
+  constructor(decisions, onchange) {
+    this.decisions = decisions;
+    this.fillSpeakers();
+    byName("decision").append(...Object.entries(CHOICES).map(([value, text]) => make("option", { value }, text)));
+    this.boxes = KINDS.map((kind) => {
+      const box = make("input", { type: "checkbox", value: kind });
+      const count = make("span", { class: "count" });
+      const label = make("label", { class: `kind ${kind}` }, box, `${KIND_SIGNS[kind]} ${KIND_NAMES[kind]} `, count);
+      byName("kinds").append(label);
+      return { box, count };
+    });
+    byName("filters").addEventListener("submit", (event) => event.preventDefault());
+    byName("filters").addEventListener("input", () => {
+      byName("score-shown").value = byName("score").value;
+      onchange();
+    });
+  }
+
+  fillSpeakers() {
+    const counts = new Map();
+    for (const row of report.rows) counts.set(row.speaker, (counts.get(row.speaker) ?? 0) + 1);
+    const name = (number) => report.info.speakers[number] || "no speaker given";
+    const numbers = [...counts.keys()].sort((a, b) => name(a).localeCompare(name(b), undefined, { numeric: true }));
+    byName("speaker").append(make("option", { value: "" }, `All speakers (${counts.size})`));
+    for (const n of numbers) byName("speaker").append(make("option", { value: n }, `${name(n)} (${counts.get(n)})`));
+  }
+
+  // The rows that pass, most suspicious first: by all findings, or by those of the chosen kinds.
+  apply() {
+    const least = Number(byName("score").value);
+    const speaker = byName("speaker").value;
+    const choice = byName("decision").value;
+    const words = fold(byName("search").value).split(/\s+/).filter(Boolean);
+    const kinds = this.boxes.flatMap(({ box }, kind) => (box.checked ? [kind] : []));
+    const passing = report.rows.filter(
+      (row) =>
+        (!speaker || row.speaker === Number(speaker)) &&
+        this.decided(row, choice) &&
+        words.every((word) => searchText(row).includes(word)),
+    );
+    this.boxes.forEach(({ count }, kind) => {
+      count.textContent = passing.filter((row) => row.worst[kind] > 0 && row.worst[kind] >= least).length.toLocaleString("en");
+    });
+    const score = kinds.length
+      ? (row) => Math.max(...kinds.map((kind) => row.worst[kind]))
+      : (row) => Math.max(...row.worst);
+    const rank = kinds.length ? score : (row) => row.suspicion;
+    return passing
+      .filter((row) => score(row) >= least && (!kinds.length || score(row) > 0))
+      .sort((a, b) => rank(b) - rank(a) || b.suspicion - a.suspicion || a.number - b.number);
+  }
+
+  decided(row, choice) {
+    if (choice === "all") return true;
+    return (this.decisions.of(row)?.decision ?? "undecided") === choice;
+  }
+
+  get narrowed() {
+    return this.boxes.some(({ box }) => box.checked) || Number(byName("score").value) > 0 ||
+      ["search", "speaker"].some((id) => byName(id).value) || byName("decision").value !== "all";
+  }
+}
+
+const fold = (text) => text.normalize("NFC").toLowerCase();
+
+function searchText(row) {
+  row.search ??= fold(`${row.id}\n${row.text}\n${row.heard}\n${speakerName(row)}`);
+  return row.search;
+}

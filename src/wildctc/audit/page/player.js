@@ -1,0 +1,70 @@
+// Plays a stretch of an utterance and stops at its end.
+"use strict";
+
+class Player {
+  // ontick(row, time): called while something plays, with the seconds from the utterance's start; time null at the end.
+  constructor(ontick, onerror) {
+    this.audio = new Audio();
+    this.audio.preload = "auto";
+    this.row = null;
+    this.turn = 0; // counts calls of play: an earlier one that still waits for its file gives up
+    this.ontick = ontick;
+    this.audio.addEventListener("ended", () => this.stop());
+    this.audio.addEventListener("error", () => {
+      if (this.row?.audio) onerror(`The sound cannot be played: ${decodeURIComponent(this.row.audio)}`);
+    });
+  }
+
+  get playing() { return !this.audio.paused; }
+
+  open(row) {
+    if (this.row === row) return;
+    this.stop();
+    this.row = row;
+    if (row.audio) this.audio.src = row.audio;
+    else this.audio.removeAttribute("src");
+  }
+
+  async play(row, start = 0, end = row.duration) {
+    this.open(row);
+    if (!row.audio) return;
+    const turn = ++this.turn;
+    this.audio.pause();
+    if (this.audio.readyState < 1) await this.once("loadedmetadata", "error");
+    if (turn !== this.turn || this.audio.error) return;
+    this.audio.currentTime = row.offset + start;
+    if (this.audio.seeking) await this.once("seeked", "error");
+    if (turn !== this.turn) return;
+    this.end = row.offset + end;
+    try {
+      await this.audio.play();
+    } catch {
+      return; // another stretch was asked for meanwhile, or the file cannot be played, which "error" has said
+    }
+    this.watch(turn);
+  }
+
+  // Frames are drawn often enough to stop within a few hundredths of a second; in a hidden window they are not drawn.
+  watch(turn) {
+    if (turn !== this.turn || this.audio.paused) return;
+    const left = this.end - this.audio.currentTime;
+    if (left <= 0) return this.stop();
+    this.ontick(this.row, this.audio.currentTime - this.row.offset);
+    clearTimeout(this.timer);
+    const next = () => { cancelAnimationFrame(this.frame); clearTimeout(this.timer); this.watch(turn); };
+    this.frame = requestAnimationFrame(next);
+    this.timer = setTimeout(next, Math.max(4, (1000 * left) / this.audio.playbackRate));
+  }
+
+  stop() {
+    this.turn++;
+    this.audio.pause();
+    if (this.row) this.ontick(this.row, null);
+  }
+
+  once(...names) {
+    return new Promise((resolve) => {
+      for (const name of names) this.audio.addEventListener(name, resolve, { once: true });
+    });
+  }
+}

@@ -1,0 +1,94 @@
+// Transcripts, shaded by the probability that each character was not said.
+//
+// The shades are highlights painted over text that stays in one piece, so that Arabic letters join and Indic ones combine
+// across them; and a grapheme cluster has one shade, the darkest of its parts. Only words are elements: letters do not
+// join across a space.
+"use strict";
+
+const highlights = window.Highlight && CSS.highlights
+  ? Array.from({ length: 10 }, (_, level) => {
+      const highlight = new Highlight();
+      if (level > 0) CSS.highlights.set(`bypass-${level}`, highlight);
+      return highlight;
+    })
+  : null; // in older browsers words are shaded as a whole
+
+const segmenter = Intl.Segmenter ? new Intl.Segmenter(undefined, { granularity: "grapheme" }) : null;
+
+// Where the grapheme clusters of a text begin, and where the last one ends.
+function clusterEdges(text) {
+  const edges = segmenter
+    ? Array.from(segmenter.segment(text), (part) => part.index)
+    : Array.from(text.matchAll(/\P{M}[\p{M}\u200c\u200d]*/gsu), (match) => match.index);
+  return [...edges, text.length];
+}
+
+// Stretches of the text with one shade each, [begin, stop, level], without those of level 0.
+function shadesOf(row) {
+  if (row.shades) return row.shades;
+  row.shades = [];
+  if (/^0*$/.test(row.shade)) return row.shades;
+  const edges = clusterEdges(row.text);
+  for (let i = 0; i + 1 < edges.length; i++) {
+    let level = 0;
+    for (let k = edges[i]; k < edges[i + 1]; k++) level = Math.max(level, Number(row.shade[k]));
+    const last = row.shades.at(-1);
+    if (level > 0 && last && last[1] === edges[i] && last[2] === level) last[1] = edges[i + 1];
+    else if (level > 0) row.shades.push([edges[i], edges[i + 1], level]);
+  }
+  return row.shades;
+}
+
+// Fill an element with the row's transcript from the character `from` on; words are elements with `data-word`.
+// `before(word)` may give an element to be put before that word (or, with the number of words, at the end).
+function showTranscript(element, row, from = 0, before = () => null) {
+  unshade(element);
+  const nodes = []; // [text node, where it begins in the transcript]
+  const parts = from > 0 ? ["… "] : [];
+  const addText = (begin, stop) => {
+    const node = document.createTextNode(row.text.slice(begin, stop));
+    nodes.push([node, begin]);
+    return node;
+  };
+  let position = from;
+  row.words.forEach((word, number) => {
+    if (word.begin < from) return;
+    if (word.begin > position) parts.push(addText(position, word.begin));
+    parts.push(before(number));
+    const level = Math.min(9, Math.floor(10 * word.bypass));
+    const span = make("span", { class: `word doubt-${level}`, "data-word": number }, addText(word.begin, word.stop));
+    if (!highlights) span.dataset.shade = Math.max(...row.shade.slice(word.begin, word.stop));
+    parts.push(span);
+    position = word.stop;
+  });
+  if (position < row.text.length) parts.push(addText(position, row.text.length));
+  parts.push(before(row.words.length));
+  element.replaceChildren(...parts.filter(Boolean));
+  shade(element, row, nodes);
+}
+
+function shade(element, row, nodes) {
+  if (!highlights) return;
+  element.shades = [];
+  const shades = shadesOf(row);
+  for (const [node, begin] of nodes) {
+    const stop = begin + node.length;
+    for (const [first, last, level] of shades) {
+      if (last <= begin || first >= stop) continue;
+      const range = new StaticRange({
+        startContainer: node,
+        startOffset: Math.max(first, begin) - begin,
+        endContainer: node,
+        endOffset: Math.min(last, stop) - begin,
+      });
+      highlights[level].add(range);
+      element.shades.push([level, range]);
+    }
+  }
+}
+
+// Forget the shades of an element; needed before its text goes.
+function unshade(element) {
+  for (const [level, range] of element.shades ?? []) highlights[level].delete(range);
+  element.shades = [];
+}

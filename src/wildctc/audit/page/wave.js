@@ -1,0 +1,180 @@
+// The outline of the sound, with the stretch of each token and word below it. A click plays what it falls on; dragging
+// plays what is marked.
+"use strict";
+
+const WAVE = { sound: 84, tokens: 24, words: 26, least: 110, widest: 16000 }; // pixels; `least` a second
+
+class Wave {
+  constructor(onplay) {
+    this.onplay = onplay;
+    this.canvas = make("canvas", { role: "img", "aria-label": "Outline of the sound, with its tokens and words" });
+    this.head = make("div", { class: "playhead", hidden: true });
+    this.mark = make("div", { class: "marked", hidden: true });
+    // elements, not the canvas's text: they find the same fonts as the transcript, and stay sharp
+    this.labels = make("div", { class: "labels", "aria-hidden": "true" });
+    this.sheet = make("div", { class: "sheet" }, this.canvas, this.labels, this.mark, this.head);
+    this.element = make("div", { class: "wave" }, this.sheet);
+    this.element.addEventListener("pointerdown", (event) => this.press(event));
+    new ResizeObserver(() => this.draw()).observe(this.element);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  show(row, detail) {
+    this.row = row;
+    this.detail = detail;
+    this.element.scrollLeft = 0;
+    this.tick(null);
+    this.draw();
+  }
+
+  x(time) { return (time / this.row.duration) * this.width; }
+
+  draw() {
+    if (!this.detail || !this.element.clientWidth) return;
+    const { row } = this;
+    const height = WAVE.sound + WAVE.tokens + WAVE.words;
+    this.width = Math.max(this.element.clientWidth, Math.min(WAVE.least * row.duration, WAVE.widest));
+    const scale = Math.min(devicePixelRatio, 32000 / this.width);
+    this.canvas.width = Math.round(this.width * scale);
+    this.canvas.height = Math.round(height * scale);
+    this.sheet.style.width = this.canvas.style.width = `${this.width}px`;
+    this.canvas.style.height = `${height}px`;
+    const style = getComputedStyle(this.element);
+    this.colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    this.pen = this.canvas.getContext("2d");
+    this.pen.scale(scale, scale);
+    this.labels.replaceChildren();
+    this.drawMissing();
+    this.drawTokens();
+    this.drawWords();
+    this.drawPeaks();
+  }
+
+  box(start, end, top, height, colour, alpha) {
+    this.pen.globalAlpha = alpha;
+    this.pen.fillStyle = colour;
+    this.pen.fillRect(this.x(start), top, Math.max(1, this.x(end) - this.x(start)), height);
+    this.pen.globalAlpha = 1;
+  }
+
+  edge(time, top, height, colour) {
+    this.pen.fillStyle = colour;
+    this.pen.fillRect(Math.round(this.x(time)), top, 1, height);
+  }
+
+  // Speech that is not written: a stretch with a dashed frame.
+  drawMissing() {
+    const { pen } = this;
+    pen.strokeStyle = this.colour("missing");
+    pen.setLineDash([4, 3]);
+    for (const issue of this.row.issues.filter((issue) => issue.kind === "missing" && issue.score >= 0.5)) {
+      const left = this.x(issue.start), width = Math.max(4, this.x(issue.end) - left);
+      this.box(issue.start, issue.end, 0, WAVE.sound, this.colour("missing"), 0.12);
+      pen.strokeRect(left + 0.5, 1.5, width - 1, WAVE.sound - 3);
+    }
+    pen.setLineDash([]);
+  }
+
+  // A stretch for each token; the labels are whole grapheme clusters, each over the tokens that write it.
+  drawTokens() {
+    const { tokens } = this.detail;
+    const top = WAVE.sound;
+    for (const token of tokens) {
+      if (token.bypass >= 0.1) this.box(token.start, token.end, 0, top + WAVE.tokens, this.colour("shade"), 0.75 * token.bypass);
+      this.edge(token.start, top - 14, WAVE.tokens + 14, this.colour("line"));
+      this.edge(token.end, top - 14, WAVE.tokens + 14, this.colour("line"));
+    }
+    const edges = new Set(clusterEdges(this.row.text));
+    let first = 0;
+    tokens.forEach((token, i) => {
+      if (!edges.has(token.stop)) return;
+      const text = this.row.text.slice(tokens[first].begin, token.stop);
+      this.label("token", text, tokens[first].start, token.end);
+      first = i + 1;
+    });
+  }
+
+  drawWords() {
+    const top = WAVE.sound + WAVE.tokens;
+    for (const word of this.row.words) {
+      this.box(word.start, word.end, top, WAVE.words, this.colour("lane"), 1);
+      if (word.bypass >= 0.1) this.box(word.start, word.end, top, WAVE.words, this.colour("shade"), 0.75 * word.bypass);
+      for (const time of [word.start, word.end]) this.edge(time, 0, top + WAVE.words, this.colour("edge"));
+      this.label("word", this.row.text.slice(word.begin, word.stop), word.start, word.end);
+    }
+  }
+
+  // Text in the middle of a stretch, left out where there is no room for a letter.
+  label(lane, text, start, end) {
+    const left = this.x(start), width = this.x(end) - left;
+    if (width < 6 || !text.trim()) return;
+    const label = make("span", { class: lane, dir: "auto" }, text);
+    label.style.left = `${left}px`;
+    label.style.width = `${width}px`;
+    this.labels.append(label);
+  }
+
+  drawPeaks() {
+    const { pen } = this;
+    const { peaks } = this.detail;
+    const middle = WAVE.sound / 2;
+    pen.fillStyle = this.colour("sound");
+    const step = Math.max(1, Math.floor((2 * peaks.length) / this.width));
+    for (let i = 0; i < peaks.length; i += step) {
+      const half = Math.max(0.5, (Math.max(...peaks.subarray(i, i + step)) / 255) * (middle - 4));
+      const left = (i / peaks.length) * this.width;
+      pen.fillRect(left, middle - half, Math.max(1, (step / peaks.length) * this.width - 0.5), 2 * half);
+    }
+  }
+
+  tick(time) {
+    this.head.hidden = time === null;
+    if (time === null) return;
+    const x = this.x(time);
+    this.head.style.transform = `translateX(${x}px)`;
+    const { scrollLeft, clientWidth } = this.element;
+    if (x < scrollLeft || x > scrollLeft + clientWidth - 20) this.element.scrollLeft = x - 40;
+  }
+
+  // Bring a stretch into view.
+  reveal(start, end) {
+    if (!this.width) return;
+    const { scrollLeft, clientWidth } = this.element;
+    if (this.x(start) < scrollLeft || this.x(end) > scrollLeft + clientWidth)
+      this.element.scrollLeft = this.x((start + end) / 2) - clientWidth / 2;
+  }
+
+  press(event) {
+    if (!this.detail || event.button !== 0) return;
+    const time = (e) => {
+      const x = e.clientX - this.sheet.getBoundingClientRect().left;
+      return Math.min(1, Math.max(0, x / this.width)) * this.row.duration;
+    };
+    const from = time(event);
+    const y = event.clientY - this.sheet.getBoundingClientRect().top;
+    const range = (e) => [Math.min(from, time(e)), Math.max(from, time(e))];
+    const move = (e) => {
+      const [start, end] = range(e);
+      this.mark.hidden = this.x(end - start) < 5;
+      this.mark.style.left = `${this.x(start)}px`;
+      this.mark.style.width = `${this.x(end - start)}px`;
+    };
+    const release = (e) => {
+      window.removeEventListener("pointermove", move);
+      if (!this.mark.hidden) this.onplay(...range(e), null);
+      else this.click(from, y);
+      this.mark.hidden = true;
+    };
+    window.addEventListener("pointermove", move);
+    window.addEventListener("pointerup", release, { once: true });
+  }
+
+  click(time, y) {
+    const inside = (part) => part.start <= time && time < part.end;
+    const token = y > WAVE.sound && y < WAVE.sound + WAVE.tokens ? this.detail.tokens.find(inside) : null;
+    const word = this.row.words.findIndex(inside);
+    if (token) this.onplay(token.start, token.end, word);
+    else if (word >= 0) this.onplay(this.row.words[word].start, this.row.words[word].end, word);
+    else this.onplay(time, this.row.duration, null);
+  }
+}
