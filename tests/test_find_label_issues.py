@@ -1,0 +1,141 @@
+"""What `find_label_issues` calls an issue, and how it reads to a person."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import wildctc
+from wildctc.audit.issues import issues_of, suspicion
+from wildctc.audit.probe import probe_logits
+
+TOKENS = "_ adehlorwx"  # "_" is blank
+
+
+def ids(text: str) -> torch.Tensor:
+    return torch.tensor([TOKENS.index(c) for c in text], dtype=torch.int64)
+
+
+def sharp(frames: str, height: float = 12.0) -> torch.Tensor:
+    """(T, C) logits of a model that is sure of each frame."""
+    return height * torch.nn.functional.one_hot(ids(frames), len(TOKENS)).float()
+
+
+def find(frames: str, transcript: str, **options):
+    given = sharp(frames).unsqueeze(1), ids(transcript)[None], [len(frames)], [len(transcript)]
+    return wildctc.find_label_issues(*given, tokens=TOKENS, **options)
+
+
+HELLO = "h_e_l_l__oo_ _w_o_r__l_dd"
+
+
+@pytest.mark.parametrize(
+    ("said", "written", "kind", "at", "heard"),
+    [
+        ("h_aa_l_l__oo_ _w_o_r__l_dd", "hello world", "changed", "hello", "hallo"),
+        ("h_e_l_l__oo_ _w_o_x_x_l_dd", "hello world", "changed", "world", "woxxld"),
+        ("h_e_l_l__oo_ _w_o_r_l_d_d", "hello world", "changed", "world", "worldd"),
+        ("h_e_l_l__oo_ _w_o_l_d_", "hello world", "changed", "world", "wold"),
+        ("h_e_l_l__oo_ _w_o_ _r__l_dd", "hello world", "changed", "world", "wo rld"),
+        ("h_e_l_l__oow_o_r__l_dd", "hello world", "changed", "hello world", "helloworld"),
+        (HELLO, "hello a world", "extra", "a", ""),
+        (HELLO, "hello world a", "extra", "a", ""),
+        ("h_e_l_l__oo_ _a_x_a_ _w_o_r__l_dd", "hello world", "missing", "", "axa"),
+        (HELLO, "", "missing", "", "hello world"),
+    ],
+)
+def test_each_error_is_one_issue_that_says_what_was_heard(said, written, kind, at, heard):
+    [issue] = find(said, written)
+    assert (issue.kind, issue.written, issue.heard) == (kind, at, heard)
+    assert written[issue.begin : issue.stop] == at
+    assert 0.5 <= issue.score <= 1
+
+
+def test_missing_words_are_placed_before_the_word_that_follows_them():
+    said = "a_x_ _h_e_l_l__oo_ _d_a_ _w_o_r__l_dd_ _x_e"
+    first, middle, last = sorted(find(said, "hello world", frame_rate=10.0), key=lambda issue: issue.begin)
+    assert [(i.heard, i.begin, i.stop, i.word) for i in (first, middle, last)] == [
+        ("ax", 0, 0, 0), ("da", 6, 6, 1), ("xe", 11, 11, 2),
+    ]  # fmt: skip
+    assert first.start == 0
+    assert said.index("d_a") / 10 >= middle.start
+    assert said.index("d_a_") / 10 + 0.3 <= middle.end
+    assert last.end == pytest.approx(len(said) / 10)
+
+
+def test_a_right_transcript_has_no_issue():
+    assert find(HELLO, "hello world") == []
+
+
+def test_the_same_word_twice_is_not_taken_for_words_run_together():
+    [issue] = find("a_d_ _a_d_ _x_e", "ad ad ae")
+    assert (issue.written, issue.heard, issue.word) == ("ae", "xe", 2)
+
+
+def test_issues_are_ranked_over_all_utterances_and_named_by_their_ids():
+    said = ["h_aa_l_l__oo_ _w_o_r__l_dd", HELLO + "_", HELLO + "_"]
+    logits = torch.stack([sharp(s, height) for s, height in zip(said, (12.0, 12.0, 4.0), strict=True)], 1)
+    targets = ["hello world", "hello world", "hallo wxxld"]
+    found = wildctc.find_label_issues(
+        logits,
+        torch.cat([ids(t) for t in targets]),
+        [len(s) for s in said],
+        [len(t) for t in targets],
+        tokens=TOKENS,
+        ids=["first", "second", "third"],
+        least=0.1,
+    )
+    assert [i.score for i in found] == sorted((i.score for i in found), reverse=True)
+    assert [i for i in found if i.utterance == "first"][0].heard == "hallo"
+    assert max(i.score for i in found if i.utterance == "second") < 0.3
+    assert {i.written for i in found if i.utterance == "third" and i.score > 0.5} == {"hallo", "wxxld"}
+
+
+def test_pieces_and_characters_give_the_same_words():
+    pieces = ["<blank>", "▁he", "llo", "▁wor", "ld", "▁wa"]
+    said = torch.tensor([1, 0, 2, 0, 5, 0, 4, 0])
+    logits = 12.0 * torch.nn.functional.one_hot(said, len(pieces)).float().unsqueeze(1)
+    [issue] = wildctc.find_label_issues(logits, torch.tensor([[1, 2, 3, 4]]), [8], [4], tokens=pieces)
+    assert (issue.kind, issue.written, issue.heard, issue.begin, issue.stop, issue.word) == (
+        "changed", "world", "wald", 6, 11, 1,
+    )  # fmt: skip
+
+
+def test_a_bar_is_the_space_of_vocabularies_that_have_it():
+    tokens = TOKENS.replace(" ", "|")
+    [issue] = wildctc.find_label_issues(
+        sharp("h_aa_l_l__oo_ _w_o_r__l_dd"), ids("hello world"), [26], [11], tokens=tokens
+    )
+    assert (issue.written, issue.heard) == ("hello", "hallo")
+
+
+def test_a_transcript_too_long_for_its_frames_has_no_issues_but_is_infeasible():
+    assert find("h_e", "hello world") == []
+    assert wildctc.infeasible(ids("hello world"), [3], [11])
+
+
+def test_wrong_number_of_ids_is_an_error():
+    with pytest.raises(ValueError, match="each of the 1 utterances, got 2"):
+        find(HELLO, "hello world", ids=["a", "b"])
+
+
+def test_suspicion_ranks_a_worse_transcript_higher():
+    def utterance(written):
+        [found] = probe_logits(sharp(HELLO), ids(written), [len(HELLO)], [len(written)], tokens=TOKENS)
+        return found
+
+    right, wrong, worse = (utterance(text) for text in ("hello world", "hallo world", "hallo wxxld a"))
+    assert suspicion(right) < suspicion(wrong) < suspicion(worse)
+    assert [i.score for i in issues_of(worse)] == sorted((i.score for i in issues_of(worse)), reverse=True)
+
+
+def test_it_needs_torch_and_numpy_only():
+    code = """
+import sys
+for name in ("soundfile", "rapidfuzz", "yaml", "safetensors", "sentencepiece", "flashlight", "matplotlib", "regex"):
+    sys.modules[name] = None
+import torch, wildctc
+wildctc.find_label_issues(torch.randn(9, 1, 4), torch.tensor([[1, 2]]), [9], [2], tokens="_ ab")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
