@@ -97,7 +97,7 @@ def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output
     result.unknown = [id for id in decisions if id not in seen]
     if len(result.unknown) == len(decisions):
         raise WildCTCError(f"no decision is about an utterance of {manifest}; the first: {result.unknown[0]!r}")
-    content = "".join(lines).encode("utf-8", "surrogatepass")
+    content = "".join(lines).encode("utf-8", "backslashreplace")  # half a surrogate pair is \\udxxx in JSON
     write_atomically(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
     return result
 
@@ -153,18 +153,21 @@ def _set_text(row: dict[str, Any], number: int, text: str) -> None:
     """Put a transcript into a row: a plain one, or the cut's supervision of that number."""
     if "recording" not in row and "supervisions" not in row:
         row["text"] = text
-    elif row.get("supervisions"):
-        row["supervisions"][number]["text"] = text
-    else:
-        row["supervisions"] = [{"id": row["id"], "text": text}]
+        return
+    if not row.get("supervisions"):
+        stretch = {"start": 0.0, "duration": row["duration"], "channel": row.get("channel", 0)}
+        row["supervisions"] = [{"id": row["id"], "recording_id": row["recording"]["id"], **stretch}]
+    row["supervisions"][number]["text"] = text
 
 
 def _move_audio(row: dict[str, Any], manifest: Path, output: Path) -> None:
     """Name the audio relative to the new manifest, if it was relative to the old one."""
     before, after = manifest.parent.resolve(), output.parent.resolve()
-    sources = row["recording"]["sources"] if row.get("recording") else [row]
-    for source in sources:
-        name = "source" if source is not row else "audio_filepath" if "audio_filepath" in row else "audio"
-        path = Path(source[name])
-        if before != after and not path.is_absolute() and (before / path).is_file():
-            source[name] = os.path.relpath(before / path, after)
+    if row.get("recording"):  # as lhotse, relative to the working directory; else to the manifest
+        sources = row["recording"]["sources"]
+        places = [(source, "source") for source in sources if not Path(source["source"]).is_file()]
+    else:
+        places = [(row, "audio_filepath" if "audio_filepath" in row else "audio")]
+    for place, name in places:
+        if before != after and not Path(place[name]).is_absolute():
+            place[name] = os.path.relpath(before / place[name], after)
