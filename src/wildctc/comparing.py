@@ -115,7 +115,7 @@ def compare_files(
 ) -> list[Comparison]:
     """Compare hypothesis files (one test set), or run directories: one comparison for each RUN/hyp/TEST_SET.jsonl."""
     sources = [Path(path) for path in paths]
-    names = _names(sources)
+    names = tell_apart(sources)
     if not any(source.is_dir() for source in sources):
         stems = {source.stem for source in sources}
         title = stems.pop() if len(stems) == 1 else ""
@@ -141,7 +141,7 @@ def _hyps_of_run(run: Path) -> dict[str, Path]:
     return hyps
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
+def tell_apart(paths: Sequence[Path]) -> list[str]:
     """What tells the paths apart: a/ctc/dev.jsonl and a/otc/dev.jsonl are "ctc" and "otc"."""
     parts = [(*path.resolve().parts[:-1], path.resolve().name.removesuffix(".jsonl")) for path in paths]
     if len(parts) == 1:
