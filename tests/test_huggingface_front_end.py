@@ -378,7 +378,9 @@ def test_a_name_of_the_hub_is_found_where_it_was_downloaded_without_a_network(mo
 def test_an_unknown_name_without_a_network_is_one_clear_line(tmp_path, environment):
     done = in_a_process("hf:nobody/nothing", tmp_path, **environment)
     *_, last = done.stderr.strip().splitlines()
-    assert "front end hf:nobody/nothing: not downloaded yet, and cannot be fetched from the Hugging Face hub" in last
+    assert "front end hf:nobody/nothing: not downloaded yet, and cannot be fetched from the Hugging Face hub" in last, (
+        done
+    )
     assert "give the folder of a downloaded model" in last
     assert "Retrying" not in done.stderr
 
