@@ -273,9 +273,9 @@ def _changed(heard: str, written: str) -> bool:
 def _times(spans: list[tuple[int, int]], length: int, frame_rate: float) -> list[tuple[float, float]]:
     """Seconds of each token, widened into what lies between it and its neighbours: half of that, at most MARGIN."""
     starts, ends = [start for start, _ in spans], [end for _, end in spans]
+    margin = MARGIN * frame_rate
     found = []
     for before, start, end, after in zip([0, *ends], starts, ends, [*starts[1:], length], strict=False):
-        left = min(0.5 * (start - before) / frame_rate, MARGIN)
-        right = min(0.5 * (after - end) / frame_rate, MARGIN)
-        found.append((start / frame_rate - left, end / frame_rate + right))
+        left, right = min(0.5 * (start - before), margin), min(0.5 * (after - end), margin)
+        found.append(((start - left) / frame_rate, (end + right) / frame_rate))
     return found
