@@ -107,7 +107,8 @@ def find_folder(source: str) -> Path:
     if path.is_dir() or not source.startswith("hf:"):
         if not _files(path):
             raise WildCTCError(
-                f"front end {path}: no Hugging Face model there: it would be config.json, preprocessor_config.json and weights"
+                f"front end {path}: no Hugging Face model there: "
+                "it would be config.json, preprocessor_config.json and weights"
             )
         return path
     _transformers()
