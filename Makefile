@@ -1,11 +1,11 @@
-# make setup · make test · make lint · make bench · make sanitize
+# make setup · make demo · make test · make lint · make bench · make sanitize
 PYTHON ?= python3
 PY := .venv/bin/python
 BUILD_TOOLS := scikit-build-core nanobind ninja cmake
 # the extension is rebuilt when its sources change
 SOURCES := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: setup test lint bench sanitize clean
+.PHONY: setup demo test lint bench sanitize clean
 
 setup: .venv/installed
 
@@ -15,6 +15,11 @@ setup: .venv/installed
 	$(PY) -m pip install --quiet -c constraints.txt torch numpy $(BUILD_TOOLS)
 	$(PY) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[train,audit,hf,moonshine,demo,dev]'
 	touch $@
+
+# DEMO=small is done in two minutes. It fails if suspicious words are not found at five times chance.
+DEMO ?= full
+demo: setup
+	.venv/bin/wildctc demo --size $(DEMO)
 
 test: setup
 	$(PY) -m pytest

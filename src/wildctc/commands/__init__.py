@@ -4,11 +4,15 @@ Imports that take time are inside the functions, so that `wildctc --help` is qui
 """
 
 from wildctc.commands import (
+    align,
     apply_fixes,
     audit,
     compare,
     corrupt,
     decode,
+    demo,
+    disagree,
+    graph,
     prepare,
     probe,
     score,
@@ -17,4 +21,19 @@ from wildctc.commands import (
 )
 
 # In the order of `wildctc --help`. Each has `register(add)`.
-COMMANDS = (prepare, train, decode, score, compare, transcribe, probe, audit, apply_fixes, corrupt)
+COMMANDS = (
+    prepare,
+    train,
+    decode,
+    score,
+    compare,
+    transcribe,
+    align,
+    graph,
+    probe,
+    audit,
+    apply_fixes,
+    disagree,
+    corrupt,
+    demo,
+)

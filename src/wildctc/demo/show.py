@@ -1,0 +1,185 @@
+"""The demo from end to end: speech, features, two recognisers, and what they find."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from wildctc.corpora import load_manifest
+from wildctc.demo.corpus import Size, make_corpus, read_truth
+from wildctc.demo.curves import draw_runs
+from wildctc.demo.findings import error_rates, suspects
+from wildctc.demo.processes import together
+from wildctc.demo.stages import Stage, duration, run_stages
+from wildctc.demo.story import chance, hits, tell_errors, tell_suspects, tell_weights
+from wildctc.features import FeatureCache, make_front_end
+from wildctc.files import make_folder, write_text
+from wildctc.training.config import load_recipe, to_yaml
+from wildctc.training.data import scan
+from wildctc.version import __version__
+
+PLAIN, WILDCARD = "ctc", "otc-tw"
+ENOUGH = 5.0  # times chance: what suspicious words must be found at
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A demo of some size."""
+
+    size: Size
+    epochs: int
+
+
+SCALES = {
+    "full": Scale(Size(train=1200, dev=100, test=200, voices=60), epochs=10),
+    "small": Scale(Size(train=300, dev=40, test=60, voices=30), epochs=8),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many of the most suspicious words were deliberately wrong, and how many of as many random words would be."""
+
+    hits: int
+    chance: float
+
+    @property
+    def enough(self) -> bool:
+        return self.hits >= ENOUGH * self.chance
+
+
+class Demo:
+    """The demo in a folder; `run` goes on where an earlier call stopped."""
+
+    def __init__(self, folder: Path, scale: str, say: Callable[[str], None] = print) -> None:
+        self.folder, self.scale, self.say = folder, SCALES[scale], say
+        self.corpus, self.features, self.runs = folder / "corpus", folder / "features", folder / "runs"
+        self.logs = folder / "logs"
+        self.cores = os.cpu_count() or 1
+        self.config = load_recipe("demo")
+
+    def run(self) -> Outcome:
+        """All stages, then the story, which is also written to FOLDER/story.txt."""
+        stages = [
+            Stage("speech", self.speech),
+            Stage("features", self.compute_features),
+            Stage("training", self.training),
+            Stage("decoding", self.decoding),
+            Stage("probing", self.probing),
+            Stage("report", self.report),
+        ]
+        settings = json.dumps([__version__, asdict(self.scale), to_yaml(self.config)])
+        lines: list[str] = []
+
+        def say(text: str) -> None:
+            lines.append(text)
+            self.say(text)
+
+        say("WildCTC demo: two recognisers learn from transcripts whose faults are known\n")
+        seconds = run_stages(self.folder, settings, stages, say)
+        outcome = self.tell(say, seconds)
+        write_text(self.folder / "story.txt", "\n".join(lines) + "\n")
+        return outcome
+
+    # ------------------------------------------------------------------------------------------------------- stages
+
+    def speech(self) -> str:
+        """Sentences, voices, transcripts."""
+        shutil.rmtree(self.corpus, ignore_errors=True)  # what a stopped attempt left
+        make_corpus(self.corpus, self.scale.size, processes=self.cores)
+        size = self.scale.size
+        hours = sum(u.duration for u in self._utterances()) / 3600
+        return f"{size.train + size.dev + size.test:,} sentences in {size.voices} voices of espeak-ng, {hours:.1f} h"
+
+    def compute_features(self) -> str:
+        """Through the frozen front end, once for both runs."""
+        front_end = make_front_end(asdict(self.config.features))
+        scan(self._utterances(), FeatureCache(self.features, front_end), [1.0], self.cores, "all speech")
+        return f"{self.config.features.name}, a frozen pretrained encoder"
+
+    def training(self) -> str:
+        """Both criteria from the same start, side by side."""
+        epochs = self.scale.epochs
+        settings = ["--data.dir", self.corpus, "--data.cache", self.features, "--training.epochs", epochs]
+        settings += ["--schedule.epoch_scale", 30 / epochs]
+        commands = {
+            name: ["train", "demo", "--out", self.runs / name, "--criterion", name, *settings]
+            for name in (PLAIN, WILDCARD)
+        }
+        self._commands("train", commands, self._epochs_done, total=2 * epochs, desc="training", unit="epoch")
+        draw_runs({name: self.runs / name for name in (PLAIN, WILDCARD)}, self.folder / "curves.svg")
+        return f"{PLAIN} and {WILDCARD} from the same start, {epochs} epochs each"
+
+    def decoding(self) -> str:
+        """The test set."""
+        manifest = self.corpus / "test.jsonl.gz"
+        commands = {n: ["decode", self.runs / n, manifest, "--cache", self.features] for n in (PLAIN, WILDCARD)}
+        self._commands("decode", commands, desc="decoding")
+        return f"{self.scale.size.test} test sentences, prefix beam search"
+
+    def probing(self) -> str:
+        """How doubtful is each word of the training transcripts?"""
+        manifest = self.corpus / "train.jsonl.gz"
+        commands = {
+            n: ["probe", self.runs / n, manifest, "-o", self._probe(n), "--cache", self.features]
+            for n in (PLAIN, WILDCARD)
+        }
+        for name in commands:
+            make_folder(self._probe(name).parent)
+        self._commands("probe", commands, desc="probing")
+        return f"{self.scale.size.train:,} training transcripts: was each word said?"
+
+    def report(self) -> str:
+        """A page to look at."""
+        command = ["audit", self._probe(WILDCARD), "-o", self.folder / "audit", "--link-audio"]
+        self._commands("audit", {WILDCARD: command}, desc="report")
+        return f"{self.folder / 'audit' / 'index.html'}"
+
+    # -------------------------------------------------------------------------------------------------------- story
+
+    def tell(self, say: Callable[[str], None], seconds: float) -> Outcome:
+        """What was found."""
+        truth = read_truth(self.corpus)
+        found = {name: suspects(self._probe(name), truth) for name in (PLAIN, WILDCARD)}
+        rates = error_rates({name: self.runs / name / "hyp" / "test.jsonl" for name in (PLAIN, WILDCARD)}, truth)
+        parts = {
+            "Finding wrong transcripts": tell_suspects(found),
+            "Recognising speech": tell_errors(rates),
+            f"The price of wildcards in {WILDCARD}": tell_weights(_history(self.runs / WILDCARD)),
+        }
+        for title, text in parts.items():
+            say(f"\n── {title} {'─' * (96 - len(title))}\n\n{text}")
+        say(
+            f"\n── Look at {'─' * 88}\n\n"
+            f"learning curves   {self.folder / 'curves.svg'}\n"
+            f"audit report      {self.folder / 'audit' / 'index.html'}\n"
+            f"this text         {self.folder / 'story.txt'}\n\n"
+            f"All in {duration(seconds)}."
+        )
+        ranked = found[WILDCARD]
+        return Outcome(hits(ranked), chance(ranked))
+
+    # ------------------------------------------------------------------------------------------------------ helpers
+
+    def _commands(self, title: str, commands: dict[str, list[Any]], *arguments: Any, **bar: Any) -> None:
+        words = {f"{title}-{name}": list(map(str, command)) for name, command in commands.items()}
+        together(words, self.logs, *arguments, **bar)
+
+    def _epochs_done(self) -> int:
+        return sum(len(_history(self.runs / name)) for name in (PLAIN, WILDCARD))
+
+    def _probe(self, name: str) -> Path:
+        return self.runs / name / "probe" / "train.jsonl"
+
+    def _utterances(self) -> list[Any]:
+        return [u for split in ("train", "dev", "test") for u in load_manifest(self.corpus / f"{split}.jsonl.gz")]
+
+
+def _history(run: Path) -> list[dict[str, Any]]:
+    path = run / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

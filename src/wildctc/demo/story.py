@@ -1,0 +1,100 @@
+"""The story that the demo tells: its numbers come from the run, and its words from the numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from wildctc.comparing import Change
+from wildctc.demo.annotators import Kind
+from wildctc.demo.findings import ErrorRates, Suspect
+from wildctc.scoring import table
+
+LOOKED_AT = 50  # words that somebody would listen to
+SHOWN = 10
+KINDS: dict[Kind, str] = {
+    "wrong": "wrong on purpose",
+    "slip": "a slip of the annotator",
+    "variant": "another spelling",
+    "right": "rightly written",
+}
+
+
+def chance(ranked: Sequence[Suspect], looked_at: int = LOOKED_AT) -> float:
+    """How many deliberately wrong words so many words chosen at random would hold."""
+    return looked_at * sum(s.kind == "wrong" for s in ranked) / len(ranked)
+
+
+def hits(ranked: Sequence[Suspect], looked_at: int = LOOKED_AT) -> int:
+    """How many of the most suspicious words are deliberately wrong."""
+    return sum(s.kind == "wrong" for s in ranked[:looked_at])
+
+
+def tell_suspects(found: Mapping[str, Sequence[Suspect]]) -> str:
+    """found: for plain CTC and the wildcard criterion, in this order, all training words, most suspicious first."""
+    (plain, by_plain), (name, ranked) = found.items()
+    wrong, worst = sum(s.kind == "wrong" for s in ranked), ranked[:LOOKED_AT]
+    kinds = Counter(s.kind for s in worst)
+    lines = [
+        f"{wrong:,} of {len(ranked):,} words of the training transcripts were deliberately mis-transcribed, and nobody "
+        "said which.",
+        f"Of the {len(worst)} words that {name} finds most suspicious, {kinds['wrong']} are among them "
+        f"(chance: {chance(ranked):.1f}).{_others(kinds)}",
+        f"Plain {plain}, asked in the same way, finds {hits(by_plain)} of its {len(worst)}.",
+    ]
+    rows = [
+        [str(n), s.written, s.heard or "(nothing)", KINDS[s.kind] + (f": {s.spoken}" if s.kind != "right" else "")]
+        for n, s in enumerate(ranked[:SHOWN], start=1)
+    ]
+    return (
+        "\n".join(lines) + f"\n\nThe {SHOWN} most suspicious:\n\n" + _left(["", "written", "heard", "in truth"], rows)
+    )
+
+
+def _others(kinds: Counter[Kind]) -> str:
+    rest = [f"{kinds[kind]} {text}" for kind, text in KINDS.items() if kind != "wrong" and kinds[kind]]
+    return f"\nThe others: {', '.join(rest)}." if rest else ""
+
+
+def tell_errors(rates: ErrorRates) -> str:
+    """The table of word error rates, and what it says."""
+    exact, variants = rates.exact.systems, rates.variants.systems
+    rows = [
+        [e.name, f"{e.words.rate:.1%}", f"{v.words.rate:.1%}", f"{v.characters.rate:.1%}"]
+        for e, v in zip(exact, variants, strict=True)
+    ]
+    header = ["word error rate", "true text", "any accepted spelling", "letters of it"]
+    title = (
+        f"The test set: {rates.exact.utterances:,} sentences, {exact[0].words.reference:,} words, "
+        "in voices that were not heard in training."
+    )
+    words = [_judge(variants[1].name, variants[0].name, variants[1].wer_change, "with any accepted spelling")]
+    words.append(_judge(exact[1].name, exact[0].name, exact[1].wer_change, "against the true text"))
+    return f"{title}\n\n{table(header, rows)}\n\n" + "\n".join(words)
+
+
+def _judge(name: str, base: str, change: Change | None, where: str) -> str:
+    assert change is not None
+    interval = f"95% interval {change.low:+.0%} … {change.high:+.0%}"
+    if change.low <= 0 <= change.high:
+        return f"{name} and {base} do not differ reliably {where}: {change.relative:+.0%} errors ({interval})."
+    what = "fewer" if change.relative < 0 else "more"
+    return f"{name} makes {abs(change.relative):.0%} {what} errors than {base} {where} ({interval})."
+
+
+def tell_weights(history: Sequence[Mapping[str, float | None]]) -> str:
+    """Prices of the wildcards by epoch: did they relax within the run?"""
+    arcs = [arc for arc in ("bypass", "self_loop", "word_bypass") if history[-1].get(arc) is not None]
+    rows = [[arc.replace("_", " "), *(f"{m[arc]:.2f}" for m in history)] for arc in arcs]
+    return table(["weight by epoch", *(str(m["epoch"]) for m in history)], rows)
+
+
+def _left(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of words: all columns to the left but the first."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = [
+        "  ".join([row[0].rjust(widths[0]), *(c.ljust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
+        for row in (header, *rows)
+    ]
+    lines.insert(1, "─" * (sum(widths) + 2 * (len(widths) - 1)))
+    return "\n".join(lines)
