@@ -118,7 +118,7 @@ def assert_same_run(one: Path, other: Path, tolerance: float = 1e-4) -> None:
     assert len(gradients) > 20
     for name in gradients:
         scale = tensors[name].abs().max() + 1e-6
-        assert (tensors[name] - others[name]).abs().max() < 100 * tolerance * scale, name
+        assert (tensors[name] - others[name]).abs().max() < 10 * tolerance * scale, name
 
 
 # ------------------------------------------------------------------------------------------------------- exchanging
@@ -376,7 +376,7 @@ def test_killed_torchrun_goes_on_to_the_same_weights(tmp_path):
     run = tmp_path / "killed"
     checkpoint = run / "checkpoints/last.safetensors"
     killed = torchrun(recipe, "--out", run, *options)
-    kill_when(killed, checkpoint, lambda pid: [*descendants(pid), pid])
+    kill_when(killed, checkpoint, lambda pid: [pid])  # the others end with it
     assert killed.returncode == -signal.SIGKILL
     assert not (run / "model").exists()
     rest = torchrun(recipe, "--out", run, *options)

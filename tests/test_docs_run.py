@@ -64,6 +64,7 @@ def librispeech(folder: Path) -> None:
 PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "README.md": [],
     "training.md": [kaldi, librispeech, references],
+    "several-gpus.md": [],
 }
 
 

@@ -6,8 +6,11 @@ the CPU; only the gradients of a model on GPUs, which DistributedDataParallel se
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+import signal
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -96,6 +99,7 @@ def process_group() -> Iterator[Processes]:
     if size == 1:
         yield ALONE
         return
+    _end_with_torchrun()
     if torch.cuda.is_available():
         _take_gpu()
     store, _, _ = next(iter(dist.rendezvous("env://", rank, size)))
@@ -154,6 +158,12 @@ def _place() -> tuple[int, int]:
     if not all(os.environ.get(name) for name in SET_BY_TORCHRUN):
         return 0, 1
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def _end_with_torchrun() -> None:
+    """A torchrun that is killed cannot end its processes, which would train on, and keep a new start from the run."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: the signal to get when the parent ends
 
 
 def _take_gpu() -> None:
