@@ -33,3 +33,13 @@ def add_limit_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-bad", type=float, default=0.01, metavar="SHARE", help="stop above this share of bad rows (default 0.01)"
     )
+
+
+def weight(text: str) -> float | None:
+    """A finite log-weight, or none."""
+    if text == "none":
+        return None
+    value = float(text)
+    if not abs(value) < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number or none, got {text}")
+    return value

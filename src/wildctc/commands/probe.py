@@ -7,7 +7,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from wildctc.commands.options import Add, add_limit_option
+from wildctc.commands.options import Add, add_limit_option, weight
 from wildctc.errors import WildCTCError
 
 
@@ -28,16 +28,6 @@ def register(add: Add) -> None:
     p.add_argument("--cache", metavar="DIR", help="folder of computed features")
     p.add_argument("--workers", type=int, default=1, help="data-loading processes (default 1)")
     add_limit_option(p)
-
-
-def weight(text: str) -> float | None:
-    """A finite log-weight, or none."""
-    if text == "none":
-        return None
-    value = float(text)
-    if not abs(value) < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number or none, got {text}")
-    return value
 
 
 def run(options: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wildctc.transcribing import Transcript
 
 ENDINGS = {"text": "txt", "json": "json", "srt": "srt", "vtt": "vtt"}  # of files, by format
-BAR = "{desc}{n:.0f} of {total:.0f} s [{elapsed}<{remaining}]"
+BAR = "{desc}: {n:.0f} of {total:.0f} s [{elapsed}<{remaining}]"
 log = logging.getLogger(__name__)
 
 

@@ -1,0 +1,81 @@
+"""`wildctc align`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wildctc.commands.options import Add, add_limit_option, weight
+from wildctc.errors import WildCTCError
+
+if TYPE_CHECKING:
+    from wildctc.lattice.arcs import Wildcards
+
+
+def register(add: Add) -> None:
+    p = add("align", run, "The best path of each transcript of a manifest: when each word was said, what was bypassed.")
+    p.add_argument("run_folder", metavar="RUN", help="a run's folder, or a model folder")
+    p.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
+    p.add_argument("--format", choices=("text", "ctm", "json"), default="text", help="default text")
+    p.add_argument("-o", "--output", metavar="FILE", help="default: print")
+    p.add_argument("--split", help="of a manifest with several splits")
+    p.add_argument(
+        "--criterion",
+        metavar="NAME",
+        help="align on the graph of this criterion (ctc: without wildcards; run: the run's own); default: "
+        "that of `wildctc probe`, where every token may be bypassed at no price",
+    )
+    p.add_argument("--epoch", type=int, metavar="E", help="whose weights the criterion has (default: the run's last)")
+    for name in ("--bypass", "--self-loop", "--word-bypass"):
+        p.add_argument(name, type=weight, default=argparse.SUPPRESS, metavar="W", help="another weight, or none")
+    p.add_argument("--cache", metavar="DIR", help="folder of computed features")
+    p.add_argument("--workers", type=int, default=1, help="data-loading processes (default 1)")
+    add_limit_option(p)
+
+
+def run(options: argparse.Namespace) -> None:
+    import torch
+
+    from wildctc.aligning import align_utterances
+    from wildctc.corpora import load_manifest
+    from wildctc.files import check_writable, write_text
+    from wildctc.recognizer import Recognizer
+
+    if options.workers < 0:
+        raise WildCTCError(f"--workers must be at least 0, got {options.workers}")
+    model = Recognizer.load(options.run_folder).to("cuda" if torch.cuda.is_available() else "cpu")
+    wildcards = _wildcards(options)
+    utterances = load_manifest(options.manifest, options.split)
+    if options.output:
+        check_writable(Path(options.output))  # now, and not after all the work
+    found = align_utterances(
+        model, utterances, wildcards, cache=options.cache, workers=options.workers, max_bad=options.max_bad
+    )
+    if options.format == "json":
+        text = "".join(json.dumps(u.to_dict(), ensure_ascii=False) + "\n" for u in found)
+    elif options.format == "ctm":
+        text = "".join(u.to_ctm() + "\n" for u in found if u.rows())
+    else:
+        text = "\n".join(u.to_text() + "\n" for u in found)
+    if options.output:
+        write_text(Path(options.output), text)
+    else:
+        print(text, end="")
+
+
+def _wildcards(options: argparse.Namespace) -> Wildcards:
+    from dataclasses import replace
+
+    from wildctc.training.evaluation import PROBE
+    from wildctc.training.weights import criterion_at
+
+    wildcards = PROBE
+    if options.criterion:
+        name = None if options.criterion == "run" else options.criterion
+        wildcards = criterion_at(name, options.epoch, options.run_folder).wildcards
+    elif options.epoch is not None:
+        raise WildCTCError("--epoch is for --criterion: without it the weights are those of `wildctc probe`")
+    given = {name: vars(options)[name] for name in ("bypass", "self_loop", "word_bypass") if name in options}
+    return replace(wildcards, **given)
