@@ -97,7 +97,7 @@ def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output
     result.unknown = [id for id in decisions if id not in seen]
     if len(result.unknown) == len(decisions):
         raise WildCTCError(f"no decision is about an utterance of {manifest}; the first: {result.unknown[0]!r}")
-    content = "".join(lines).encode("utf-8", "backslashreplace")  # half a surrogate pair is \\udxxx in JSON
+    content = "".join(lines).encode("utf-8", "backslashreplace")  # half a surrogate pair is \udxxx in JSON
     write_atomically(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
     return result
 

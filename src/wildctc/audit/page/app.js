@@ -204,7 +204,7 @@ class App {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || byName("about").open) return;
-    const field = event.target.closest("input, select, textarea");
+    const field = event.target.closest("input[type=search], select, textarea");
     if (field) {
       if (event.key === "Escape") {
         if (field.type === "search" && field.value) { field.value = ""; this.refilter(); event.preventDefault(); }
@@ -212,7 +212,9 @@ class App {
       } else if (event.key === "Enter" && field.type === "search") byName("list").focus();
       return;
     }
-    if ((event.key === " " || event.key === "Enter") && event.target.closest("button, summary")) return;
+    // a button has its own use for some keys, a slider for others
+    if ([" ", "Enter"].includes(event.key) && event.target.closest("button, summary, input")) return;
+    if (/^(Arrow|Page|Home|End)/.test(event.key) && event.target.closest("input")) return;
     const action = this.actions()[event.key] ?? (/^[1-9]$/.test(event.key) && (() => this.detail.take(Number(event.key) - 1)));
     if (!action || !this.row) return;
     event.preventDefault();
@@ -234,7 +236,7 @@ class App {
       Enter: () => this.playWord(this.detail.word ?? 0),
       n: () => this.playFinding((this.finding + 1) % Math.max(1, this.row.issues.length)),
       a: () => this.decide("accept"), f: () => this.decide("fix"), s: () => this.decide("skip"), u: () => this.undo(),
-      r: () => this.changeSpeed(), "/": () => byName("search").select(), "?": () => this.help(),
+      r: () => this.changeSpeed(), "/": () => { byName("search").focus(); byName("search").select(); }, "?": () => this.help(),
     };
   }
 }
