@@ -62,7 +62,7 @@ def evaluate(units: Units, *, resamples: int = 1000, seed: int = 0) -> dict[str,
     >>> evaluate(units, resamples=10)["a"].auc
     Interval(value=1.0, low=1.0, high=1.0)
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed, 1])  # not the numbers that a score drawn with the same seed has
     ties = rng.random(len(units.wrong))
     utterances = int(units.utterance.max()) + 1 if len(units.utterance) else 0
     counts = rng.multinomial(utterances, [1 / utterances] * utterances, resamples if utterances else 0)
@@ -105,7 +105,7 @@ def _interval(value: float, draws: np.ndarray) -> Interval:
 
 def roc(wrong: np.ndarray, score: np.ndarray, seed: int = 0, points: int = 400) -> tuple[np.ndarray, np.ndarray]:
     """False and true positive rates, from none flagged to all, at `points` places that are dense where few are."""
-    order = np.lexsort((np.random.default_rng(seed).random(len(score)), score))[::-1]
+    order = np.lexsort((np.random.default_rng([seed, 1]).random(len(score)), score))[::-1]
     true = np.concatenate(([0], np.cumsum(wrong[order])))
     false = np.arange(len(true)) - true
     places = np.unique(np.geomspace(1, len(true), points).astype(int) - 1)
