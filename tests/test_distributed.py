@@ -22,7 +22,7 @@ import torch
 from tones import make_corpus, read_rows
 
 from wildctc import Criterion
-from wildctc.distributed import ALONE, Processes, process_group
+from wildctc.distributed import ALONE, SET_BY_TORCHRUN, Processes, process_group
 from wildctc.errors import WildCTCError
 from wildctc.features import Fbank
 from wildctc.files import load_tensors
@@ -143,6 +143,15 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
         assert processes == ALONE
         assert (processes.sum([1.5]), processes.gather("x"), processes.tell("x")) == ([1.5], ["x"], "x")
         processes.barrier()
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch):
+    for name in SET_BY_TORCHRUN:
+        monkeypatch.setenv(name, "3")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(WildCTCError, match=r"processes \(3\) than GPUs \(2\): .*--nproc-per-node 2"), process_group():
+        pass
 
 
 def fail_in(ranks, message="wrong"):

@@ -169,7 +169,10 @@ def _end_with_torchrun() -> None:
 def _take_gpu() -> None:
     here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
     if here > gpus:
-        raise WildCTCError(f"{here} processes for {gpus} GPUs: start one for each, --nproc-per-node {gpus}")
+        raise WildCTCError(
+            f"more processes ({here}) than GPUs ({gpus}): start one for each, --nproc-per-node {gpus}, or set "
+            "CUDA_VISIBLE_DEVICES to nothing for the CPU"
+        )
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # so that "cuda" means this one
 
 
