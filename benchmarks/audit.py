@@ -249,21 +249,25 @@ def report(options: argparse.Namespace, out: Path) -> None:
     draw(cases, out / "audit.svg")
 
 
-HEADER = ("setting", "criterion", "CER", "wrong", "score", "AUC", f"precision at {FLAGGED:.0%}")
+HEADER = ("setting", "criterion", "CER", "wrong", "score", "AUC", "behind the probe", f"precision at {FLAGGED:.0%}")
 
 
 def table_rows(case: Case, what: str, units: Units, found: dict[str, Found]) -> list[tuple[str, ...]]:
     kind = "substituted, inserted" if what == "characters" else "deleted"
     wrong = f"{int(units.wrong.sum()):,} {kind} ({units.wrong.mean():.2%} of {what})"
     first = (TITLES[case.setting], case.criterion, f"{case.cer:.1%}", wrong)
-    return [(*first, name, str(found[name].auc), str(found[name].precision)) for name in SCORES]
+    return [
+        (*first, name, str(f.auc), "" if name == "probe" else str(f.behind), str(f.precision))
+        for name, f in ((name, found[name]) for name in SCORES)
+    ]
 
 
 def describe(options: argparse.Namespace, cases: list[Case]) -> str:
     counts = ", ".join(f"{case.utterances:,} utterances {case.setting}" for case in cases[:: len(options.criteria)])
     return (
         f"{options.rate:.0%} of characters corrupted; recipe {options.recipe}, {options.epochs} epochs, seed "
-        f"{options.seed}; {counts}. 95% intervals by {options.resamples:,} resamples of utterances."
+        f"{options.seed}; {counts}. 95% intervals by {options.resamples:,} resamples of utterances. "
+        f"Where fewer than {FLAGGED:.0%} are wrong, no score can have a higher precision than their share of that."
     )
 
 
@@ -294,7 +298,10 @@ def as_json(options: argparse.Namespace, results: list[tuple[Case, str, Units, d
     for case, what, units, found in results:
         row: dict[str, Any] = {"setting": case.setting, "criterion": case.criterion, "cer": round(case.cer, 5)}
         row |= {"units": what, "count": len(units.wrong), "wrong": int(units.wrong.sum())}
-        row["scores"] = {n: {"auc": interval(f.auc), "precision": interval(f.precision)} for n, f in found.items()}
+        row["scores"] = {
+            name: {"auc": interval(f.auc), "behind": interval(f.behind), "precision": interval(f.precision)}
+            for name, f in found.items()
+        }
         if what == "characters":
             row["auc_by_kind"] = {kind: by_kind(case, kind) for kind in ("substitution", "insertion")}
         rows.append(row)
@@ -329,7 +336,7 @@ def draw(cases: list[Case], path: Path) -> None:
     for case in cases:
         for row, units in enumerate((case.characters, case.gaps)):
             axis = axes[row][list(SETTINGS).index(case.setting)]
-            for name in SCORES[:3]:
+            for name in reversed(SCORES[:3]):  # the probe on top
                 x, y = roc(units.wrong, units.scores[name])
                 label = f"{case.criterion}: {name}"
                 axis.plot(x, y, color=colours[name], linestyle=styles[case.criterion], linewidth=1.4, label=label)
@@ -340,10 +347,12 @@ def draw(cases: list[Case], path: Path) -> None:
         axis.plot(x, x, color=colours["random"], linewidth=1, label="random")
         axis.set(xscale="log", xlim=(1e-4, 1), ylim=(0, 1.02))
         axis.grid(alpha=0.25)
-    figure.supxlabel("share of correct ones flagged")
-    figure.supylabel("share of wrong ones found")
+    for axis in axes[-1]:
+        axis.set_xlabel("share of correct ones flagged")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("share of wrong ones found")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
+    unique = dict(sorted(zip(labels, handles, strict=True)))
     figure.legend(unique.values(), unique.keys(), loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, format="svg", metadata={"Date": None})
     plt.close(figure)

@@ -24,7 +24,7 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return "–" if math.isnan(self.value) else f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 class Found(NamedTuple):
@@ -32,6 +32,7 @@ class Found(NamedTuple):
 
     auc: Interval
     precision: Interval  # among the FLAGGED share with the highest scores
+    behind: Interval  # by how much its AUC is below that of the first score, in the same resamples
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,17 @@ def evaluate(units: Units, *, resamples: int = 1000, seed: int = 0) -> dict[str,
     ties = rng.random(len(units.wrong))
     utterances = int(units.utterance.max()) + 1 if len(units.utterance) else 0
     counts = rng.multinomial(utterances, [1 / utterances] * utterances, resamples if utterances else 0)
-    found = {}
+    measured = {}  # name → (1 + resamples, 2): AUC and precision, of all first
     for name, score in units.scores.items():
         order = np.lexsort((ties, score))
         wrong, utterance = units.wrong[order], units.utterance[order]
-        value = _measure(wrong, np.ones(len(order)))
-        draws = np.array([_measure(wrong, count[utterance].astype(np.float64)) for count in counts])
-        found[name] = Found(*(_interval(value[i], draws[:, i] if len(draws) else draws) for i in (0, 1)))
-    return found
+        whole = _measure(wrong, np.ones(len(order)))
+        measured[name] = np.array([whole, *(_measure(wrong, count[utterance].astype(float)) for count in counts)])
+    first = next(iter(measured.values()), np.zeros((1, 2)))
+    return {
+        name: Found(_interval(m[:, 0]), _interval(m[:, 1]), _interval(first[:, 0] - m[:, 0]))
+        for name, m in measured.items()
+    }
 
 
 def _measure(wrong: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
@@ -95,12 +99,11 @@ def _measure(wrong: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     return auc, float(share / flagged)
 
 
-def _interval(value: float, draws: np.ndarray) -> Interval:
-    draws = draws[~np.isnan(draws)] if len(draws) else draws
-    if not len(draws):
-        return Interval(value, math.nan, math.nan)
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return Interval(value, float(low), float(high))
+def _interval(measured: np.ndarray) -> Interval:
+    """From the value of all, and the values of the resamples after it."""
+    draws = measured[1:][~np.isnan(measured[1:])]
+    low, high = np.quantile(draws, [0.025, 0.975]) if len(draws) else (math.nan, math.nan)
+    return Interval(float(measured[0]), float(low), float(high))
 
 
 def roc(wrong: np.ndarray, score: np.ndarray, seed: int = 0, points: int = 400) -> tuple[np.ndarray, np.ndarray]:
