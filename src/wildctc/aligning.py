@@ -157,13 +157,9 @@ def align(model: Recognizer, utterance: Utterance, logits: torch.Tensor, wildcar
     if path.score == -torch.inf:
         reason = f"transcript too long for its audio: {len(labels)} tokens, {len(logits)} frames"
         raise UtteranceError(utterance, reason)
-    seconds = utterance.duration / len(logits) if utterance.duration and len(logits) else 1 / model.frame_rate
-
-    def time(frame: int) -> float:
-        return round(frame * seconds, 3)
-
+    times = [round(second, 3) for second in model.times(len(logits), utterance.duration)]
     tokens = [
-        AlignedToken(units.tokens[span.label].replace("▁", " "), time(span.start), time(span.end), span.bypassed)
+        AlignedToken(units.tokens[span.label].replace("▁", " "), times[span.start], times[span.end], span.bypassed)
         for span in path.tokens
     ]
     aligned = []
@@ -171,6 +167,6 @@ def align(model: Recognizer, utterance: Utterance, logits: torch.Tensor, wildcar
         inside = list(group)
         text = units.decode(label for _, label, _ in inside)
         aligned.append(AlignedWord(text, [token for _, _, token in inside]))
-    unwritten = [(time(star.start), time(star.end)) for star in path.wildcards if star.kind == "self_loop"]
+    unwritten = [(times[star.start], times[star.end]) for star in path.wildcards if star.kind == "self_loop"]
     text = units.normalizer(utterance.text)
     return AlignedUtterance(utterance.id, utterance.channel, text, round(path.score, 4), aligned, unwritten)

@@ -70,6 +70,14 @@ class Recognizer(nn.Module):
         """Logit frames a second."""
         return float(self.front_end.frame_rate) / int(self.encoder_config.get("subsampling", 4))
 
+    def times(self, frames: int, duration: float) -> list[float]:
+        """When each logit frame of audio of `duration` seconds begins, and when the last one ends: frames + 1 seconds.
+
+        Convolutions lose as much of the audio at its beginning as at its end.
+        """
+        first = (duration - frames / self.frame_rate) / 2
+        return [min(max(0.0, first + frame / self.frame_rate), duration) for frame in range(frames + 1)]
+
     def output_lengths(self, lengths: torch.Tensor) -> torch.Tensor:
         """Frames after the encoder for so many frames of features."""
         return self.encoder.output_lengths(lengths)

@@ -57,11 +57,10 @@ def open_sound(audio: Audio, sampling_rate: int | None = None, channel: int | No
     if sampling_rate is None or sampling_rate <= 0:
         raise WildCTCError("an array of samples needs its sampling_rate, for example sampling_rate=16000")
     wave = _as_float(audio.detach().cpu().numpy() if isinstance(audio, torch.Tensor) else np.asarray(audio))
-    if wave.ndim == 1:
-        wave = wave[:, None]
-    if wave.ndim != 2:
+    if wave.ndim not in (1, 2):
         raise WildCTCError(f"an array of samples has one dimension, or two with channels; this one has {wave.ndim}")
-    wave = _one_channel(wave if wave.shape[0] >= wave.shape[1] else wave.T, channel, "the array")
+    columns = wave[:, None] if wave.ndim == 1 else wave if wave.shape[0] >= wave.shape[1] else wave.T
+    wave = _one_channel(columns, channel, "the array")
     return Sound(sampling_rate, len(wave) / sampling_rate, [wave])
 
 

@@ -60,10 +60,10 @@ def to_vtt(transcript: Transcript) -> str:
 def cues(transcript: Transcript) -> list[Cue]:
     """Subtitles in order, none over another and none past the end of the audio."""
     groups = list(_groups(transcript.words))
-    limits = [*(group[0].start for group in groups[1:]), transcript.duration]
+    limits = [group[0].start for group in groups[1:]] + [transcript.duration]
     return [
         Cue(group[0].start, min(limit, max(group[-1].end + LINGER, group[0].start + SHORTEST)), _lines(group))
-        for group, limit in zip(groups, limits, strict=True)
+        for group, limit in zip(groups, limits, strict=False)
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,8 @@ def transcribe_pieces(model: Recognizer, sound: Sound, beam: int = 10) -> Iterat
     for start, end, wave in sound.pieces(model.front_end.sampling_rate):
         [logits] = model.batch_logits([model.front_end.extract(wave)])
         best = best_hypothesis(logits, model.units, beam)
-        words = time_words(logits, best.ids, model.units, start, end)
+        times = [start + second for second in model.times(len(logits), end - start)]
+        words = time_words(logits, best.ids, model.units, times)
         yield Transcript(best.text, words, best.score, end - start)
 
 
@@ -66,17 +67,16 @@ def join(pieces: Iterable[Transcript]) -> Transcript:
     return Transcript(text, words, sum(p.score for p in found), sum(p.duration for p in found))
 
 
-def time_words(logits: torch.Tensor, ids: list[int], units: Units, start: float, end: float) -> list[Word]:
-    """The words of label ids with their times, by the best path through logits (T, V) from second `start` to `end`."""
+def time_words(logits: torch.Tensor, ids: list[int], units: Units, times: Sequence[float]) -> list[Word]:
+    """The words of label ids on the best path through logits (T, V); times: of its frames, and the end of the last."""
     if not ids:
         return []
     [path] = wildcard_align(logits.unsqueeze(1), torch.tensor([ids]), [len(logits)], [len(ids)])
-    seconds = (end - start) / len(logits)  # a frame
     words = []
     for _, group in groupby(zip(units.words(ids), path.tokens, strict=True), key=lambda pair: pair[0]):
         spans = [span for _, span in group]
         said = [span for span in spans if units.decode([span.label])]  # a space has no time of its own
         if said:
             text = units.decode([span.label for span in spans])
-            words.append(Word(text, start + said[0].start * seconds, start + said[-1].end * seconds))
+            words.append(Word(text, times[said[0].start], times[said[-1].end]))
     return words
