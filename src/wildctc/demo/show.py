@@ -24,6 +24,7 @@ from wildctc.training.data import scan
 from wildctc.version import __version__
 
 PLAIN, WILDCARD = "ctc", "otc-tw"
+CLOCK = {"bar_format": "{desc} {elapsed}"}  # for what takes some seconds
 ENOUGH = 5.0  # times chance: what suspicious words must be found at
 
 
@@ -119,7 +120,7 @@ class Demo:
         """The test set."""
         manifest = self.corpus / "test.jsonl.gz"
         commands = {n: ["decode", self.runs / n, manifest, "--cache", self.features] for n in (PLAIN, WILDCARD)}
-        self._commands("decode", commands, desc="decoding")
+        self._commands("decode", commands, desc="decoding", **CLOCK)
         return f"{self.scale.size.test} test sentences, prefix beam search"
 
     def probing(self) -> str:
@@ -131,13 +132,13 @@ class Demo:
         }
         for name in commands:
             make_folder(self._probe(name).parent)
-        self._commands("probe", commands, desc="probing")
+        self._commands("probe", commands, desc="probing", **CLOCK)
         return f"{self.scale.size.train:,} training transcripts: was each word said?"
 
     def report(self) -> str:
         """A page to look at."""
         command = ["audit", self._probe(WILDCARD), "-o", self.folder / "audit", "--link-audio"]
-        self._commands("audit", {WILDCARD: command}, desc="report")
+        self._commands("audit", {WILDCARD: command}, desc="report", **CLOCK)
         return f"{self.folder / 'audit' / 'index.html'}"
 
     # -------------------------------------------------------------------------------------------------------- story

@@ -12,11 +12,11 @@ from wildctc.scoring import table
 
 LOOKED_AT = 50  # words that somebody would listen to
 SHOWN = 10
-KINDS: dict[Kind, str] = {
-    "wrong": "wrong on purpose",
-    "slip": "a slip of the annotator",
-    "variant": "another spelling",
-    "right": "rightly written",
+KINDS: dict[Kind, tuple[str, str]] = {  # of one word, of several
+    "wrong": ("wrong on purpose", "wrong on purpose"),
+    "slip": ("a slip of the annotator", "slips of annotators"),
+    "variant": ("another spelling", "other spellings"),
+    "right": ("written as it was said", "written as they were said"),
 }
 
 
@@ -31,28 +31,31 @@ def hits(ranked: Sequence[Suspect], looked_at: int = LOOKED_AT) -> int:
 
 
 def tell_suspects(found: Mapping[str, Sequence[Suspect]]) -> str:
-    """found: for plain CTC and the wildcard criterion, in this order, all training words, most suspicious first."""
-    (plain, by_plain), (name, ranked) = found.items()
+    """found: for each system all words of the training transcripts, most suspicious first; the story is the last's."""
+    name, ranked = list(found.items())[-1]
     wrong, worst = sum(s.kind == "wrong" for s in ranked), ranked[:LOOKED_AT]
-    kinds = Counter(s.kind for s in worst)
-    lines = [
-        f"{wrong:,} of {len(ranked):,} words of the training transcripts were deliberately mis-transcribed, and nobody "
-        "said which.",
-        f"Of the {len(worst)} words that {name} finds most suspicious, {kinds['wrong']} are among them "
-        f"(chance: {chance(ranked):.1f}).{_others(kinds)}",
-        f"Plain {plain}, asked in the same way, finds {hits(by_plain)} of its {len(worst)}.",
-    ]
-    rows = [
-        [str(n), s.written, s.heard or "(nothing)", KINDS[s.kind] + (f": {s.spoken}" if s.kind != "right" else "")]
+    caught = hits(ranked)
+    story = (
+        f"{wrong:,} of {len(ranked):,} words of the training transcripts were deliberately mis-transcribed; nobody said"
+        f" which.\nOf the {len(worst)} words that {name} finds most suspicious, {caught} "
+        f"{'is' if caught == 1 else 'are'} among them (chance: {chance(ranked):.1f})."
+        f"{_others(Counter(s.kind for s in worst))}"
+    )
+    depths = (len(worst), wrong)
+    rows = [[system, *(f"{hits(words, depth)}" for depth in depths)] for system, words in found.items()]
+    rows.append(["chance", *(f"{chance(ranked, depth):.1f}" for depth in depths)])
+    counts = table(["wrong words among the most suspicious", *map(str, depths)], rows)
+    listed = [
+        [str(n), s.written, s.heard or "(nothing)", KINDS[s.kind][0] + (f": {s.spoken}" if s.kind != "right" else "")]
         for n, s in enumerate(ranked[:SHOWN], start=1)
     ]
-    return (
-        "\n".join(lines) + f"\n\nThe {SHOWN} most suspicious:\n\n" + _left(["", "written", "heard", "in truth"], rows)
-    )
+    return f"{story}\n\n{_left(['', 'written', 'heard', 'in truth'], listed)}\n\n{counts}"
 
 
 def _others(kinds: Counter[Kind]) -> str:
-    rest = [f"{kinds[kind]} {text}" for kind, text in KINDS.items() if kind != "wrong" and kinds[kind]]
+    rest = [
+        f"{kinds[kind]} {texts[kinds[kind] > 1]}" for kind, texts in KINDS.items() if kind != "wrong" and kinds[kind]
+    ]
     return f"\nThe others: {', '.join(rest)}." if rest else ""
 
 
