@@ -18,6 +18,7 @@ import pytest
 import soundfile
 import torch
 from pages import PAGES, PYTHON_NEEDS_FOLDER, blocks, compiled
+from tiny_hf import make_checkpoint
 from tones import make_corpus, read_rows, write_rows
 
 from wildctc.training.config import apply_arguments, load_recipe, shipped_recipes, to_yaml
@@ -48,6 +49,20 @@ def kaldi(folder: Path) -> None:
                 file.write(f"{row['id']} {value}\n")
 
 
+def annotators(folder: Path) -> None:
+    """ann.txt, ben.txt and cleo.txt, and the same in crowd.tsv: what three people heard in the test set."""
+    rows = [row for row in read_rows(folder / "speech/manifest.jsonl") if row["split"] == "test"]
+    crowd = "utterance\ttext\tannotator\n"
+    for i, name in enumerate(("ann", "ben", "cleo")):
+        texts = {row["id"]: row["text"].replace("abc"[i], "abd"[i]) for row in rows}
+        (folder / f"{name}.txt").write_text("".join(f"{id} {text}\n" for id, text in texts.items()))
+        crowd += "".join(f"{id}\t{text}\t{name}\n" for id, text in texts.items())
+    (folder / "crowd.tsv").write_text(crowd)
+    (folder / "variants.txt").write_text(
+        "".join(f"{row['text'].split()[0]} {row['text'].split()[0]}x\n" for row in rows)
+    )
+
+
 def librispeech(folder: Path) -> None:
     """The same speech as one chapter of each subset in LibriSpeech/."""
     for row in read_rows(folder / "speech/manifest.jsonl"):
@@ -60,11 +75,18 @@ def librispeech(folder: Path) -> None:
             file.write(f"1-2-{row['id']} {row['text'].upper()}\n")
 
 
+def checkpoint(folder: Path) -> None:
+    """A tiny Hugging Face checkpoint."""
+    make_checkpoint(folder / "checkpoint")
+
+
 # The pages that are run, and what each needs in its folder besides speech/.
 PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "README.md": [],
     "training.md": [kaldi, librispeech, references],
     "several-gpus.md": [],
+    "disagreement.md": [annotators],
+    "probe.md": [checkpoint],
 }
 
 

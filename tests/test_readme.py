@@ -15,6 +15,7 @@ import yaml
 from pages import PAGES, PYTHON_NEEDS_FOLDER, ROOT, Block, blocks, compiled
 
 import wildctc
+from wildctc.audit.probe import read_probe
 from wildctc.cli import _parser
 from wildctc.commands.train import take
 from wildctc.corpora import load_manifest
@@ -99,6 +100,10 @@ def test_manifests_and_recipes_of_the_pages_are_read(tmp_path):
     assert recipes
     for _, block in manifests:
         (tmp_path / "manifest.jsonl").write_text(block.content, encoding="utf-8")
+        if block.content.startswith('{"probe"'):
+            settings, utterances = read_probe(tmp_path / "manifest.jsonl")
+            assert settings["count"] == len(utterances) + len(settings["left_out"])
+            continue
         assert len(load_manifest(tmp_path / "manifest.jsonl")) == block.content.count("\n")
     for page, block in recipes:
         validate(parse_yaml(block.content, page.name))
