@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import time
 from dataclasses import replace
 
@@ -19,6 +20,11 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 if CHROMIUM is None:
     pytest.skip("no chromium: apt-get install chromium fonts-noto-core", allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api")
+
+FONTS = (
+    subprocess.run(["fc-list"], capture_output=True, text=True, check=False).stdout if shutil.which("fc-list") else ""
+)
+needs_fonts = pytest.mark.skipif("NotoSansTamil" not in FONTS, reason="no fonts: apt-get install fonts-noto-core")
 
 IMAGE = '<img src=x onerror="window.pwned=1">'
 MARKUP = probed(
@@ -245,6 +251,7 @@ def test_a_doubtful_vowel_sign_shades_its_whole_syllable(browser, tmp_path):
     assert page.run("shadesOf(app.row)") == [[0, 2, 9]]
 
 
+@needs_fonts
 @pytest.mark.parametrize("id", ["arabic", "hindi", "tamil"])
 def test_shading_does_not_change_the_letters(browser, tmp_path, id):
     """Every second character shaded: the ink must be that of the text without shades."""
@@ -280,6 +287,7 @@ def test_right_to_left_text_runs_right_to_left(page):
     assert boxes[0]["x"] + boxes[0]["width"] > 1200
 
 
+@needs_fonts
 def test_fonts_have_every_script(page):
     """A letter that no font has is drawn as a box, and all boxes are as wide."""
     for id in ("hindi", "tamil", "arabic"):
@@ -479,6 +487,19 @@ def test_a_fix_that_changes_nothing_is_an_acceptance_and_an_empty_one_is_refused
     page.page.fill("textarea", SCRIPTS["english"].text + " ")
     page.press("Enter")
     assert page.run(MADE) == {"english": ["accept", None]}
+
+
+def test_a_fix_that_was_begun_is_there_when_one_comes_back(page):
+    page.choose("english")
+    page.press("f")
+    page.page.fill("textarea", "the quack")
+    page.page.click(".row:has(.id:text-is('hindi'))")
+    assert not page.page.is_visible("textarea")
+    page.choose("english")
+    page.press("f")
+    assert page.page.input_value("textarea") == "the quack"
+    page.press("Escape", "f")
+    assert page.page.input_value("textarea") == SCRIPTS["english"].text
 
 
 def test_keys_do_nothing_while_a_fix_is_typed(page):

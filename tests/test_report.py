@@ -164,6 +164,14 @@ def test_utterances_without_sound_are_named_and_shown_all_the_same(tmp_path, cap
     assert rows_of(tmp_path / "report")["u0"]["audio"] is None
 
 
+def test_sounds_that_are_not_written_are_told_by_time(tmp_path):
+    utterance = probed("a", "ab cd", missing={1: "ef"})
+    write_report(write(tmp_path, [utterance]), tmp_path / "report")
+    _, sounds, heard, *_ = values(tmp_path / "report", "details-0000")[1][0]
+    assert sounds == [[pytest.approx(utterance.tokens[2].start, abs=1e-3), 0.9, "ef"]]
+    assert heard == ["ab", "cd"]
+
+
 def test_what_could_not_be_probed_is_listed(tmp_path, utterances, capsys):
     probe = write(tmp_path, utterances)
     with probe.open("a", encoding="utf-8") as file:

@@ -53,7 +53,8 @@ class Report:
         sizes = f"{_megabytes(self.audio_bytes)} of audio, {_megabytes(self.data_bytes)} of data"
         lines = [f"{self.page}: {self.utterances:,} utterances, {self.doubtful:,} with findings; {sizes}"]
         if self.silent:
-            lines.append(f"without sound: {self.silent:,}, since their audio cannot be used")
+            hint = "; is this the folder in which it was probed?" if self.silent == self.utterances else ""
+            lines.append(f"without sound: {self.silent:,}, since their audio cannot be used{hint}")
         if self.left_out:
             lines.append(f"not in it: {len(self.left_out):,}, which could not be probed (the page lists them)")
         return "\n".join(lines)
@@ -177,9 +178,22 @@ def _detail(utterance: ProbedUtterance, sound: Playable | None) -> list[Any]:
     at = _utf16(utterance.text)
     return [
         [[at[t.begin], at[t.stop], *map(_digits, (t.start, t.end, t.bypass)), t.heard] for t in utterance.tokens],
+        _unwritten(utterance),
         [word.heard for word in utterance.words],
         base64.b64encode(sound.peaks.tobytes()).decode() if sound else "",
         Path(utterance.audio).name,
+    ]
+
+
+def _unwritten(utterance: ProbedUtterance) -> list[list[Any]]:
+    """The gaps with sounds that are not written: when, the expected number, what the model wrote there."""
+    starts = [token.start for token in utterance.tokens] + [utterance.duration]
+    ends = [0.0] + [token.end for token in utterance.tokens]
+    heard = utterance.between or [""] * len(utterance.gaps)
+    return [
+        [_digits((ends[k] + starts[k]) / 2), _digits(count), heard[k].strip()]
+        for k, count in enumerate(utterance.gaps)
+        if count >= LEAST
     ]
 
 

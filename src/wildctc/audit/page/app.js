@@ -22,13 +22,14 @@ const CONTEXT = 0.3; // seconds played on both sides of speech that is not writt
 
 class App {
   constructor() {
-    this.decisions = new Decisions(report.info.key, () => this.refilter());
-    this.undone = []; // [row, what its decision was before]
+    this.decisions = new Decisions(report.info.key, () => { this.refilter(); this.detail.showDecision(); });
+    this.history = []; // of decisions: [row, what was decided before]
     this.filters = new Filters(this.decisions, () => this.refilter());
     this.player = new Player((row, time) => row === this.row && this.detail.tick(time), say);
     this.detail = new Detail(byName("detail"), this.decisions, this);
     this.list = new VirtualList(byName("list"), (element, row) => this.fillRow(element, row), (row, event) => this.clicked(row, event));
-    byName("name").textContent = document.title = report.info.name;
+    byName("name").textContent = report.info.name;
+    document.title = `${report.info.name} – audit`;
     byName("export").onclick = () => this.export();
     byName("load").onclick = () => byName("file").click();
     byName("file").onchange = (event) => this.load(event.target);
@@ -146,9 +147,9 @@ class App {
   record(decision, step) {
     const { row } = this;
     const next = this.list.rows[this.list.chosen + step];
-    this.undone.push([row, this.decisions.set(row, decision)]);
-    this.changed(row);
+    this.history.push([row, this.decisions.set(row, decision)]);
     if (step && next) this.choose(next);
+    this.changed(row);
     byName("list").focus();
     if (!this.decisions.kept) say("The browser does not keep decisions any more: export them before you close the page.");
   }
@@ -161,7 +162,7 @@ class App {
   }
 
   undo() {
-    const last = this.undone.pop();
+    const last = this.history.pop();
     if (!last) return say("Nothing to undo.");
     this.decisions.set(...last);
     this.changed(last[0]);
@@ -179,7 +180,7 @@ class App {
     if (!file) return;
     say(`${file.name}: ${this.decisions.load(await file.text())}`);
     input.value = ""; // so that the same file can be loaded again
-    this.undone = [];
+    this.history = [];
     this.refilter();
     this.detail.showDecision();
   }

@@ -52,7 +52,8 @@ function makeRow(values, number) {
 
 const speakerName = (row) => report.info.speakers[row.speaker];
 
-// What only the chosen utterance needs: tokens, what was heard at each word, peaks of the sound, name of the audio file.
+// What only the chosen utterance needs: tokens, sounds between them, what was heard at each word, the sound's peaks, the
+// name of its file.
 async function loadDetail(row) {
   const number = Math.floor(row.number / report.info.perDetails);
   if (!detailFiles.has(number)) await loadScript(numbered("details", number));
@@ -60,9 +61,10 @@ async function loadDetail(row) {
   detailFiles.delete(number);
   detailFiles.set(number, values);
   if (detailFiles.size > KEPT) detailFiles.delete(detailFiles.keys().next().value);
-  const [tokens, heard, peaks, file] = values[row.number % report.info.perDetails];
+  const [tokens, sounds, heard, peaks, file] = values[row.number % report.info.perDetails];
   return {
     tokens: tokens.map(([begin, stop, start, end, bypass, heard]) => ({ begin, stop, start, end, bypass, heard })),
+    sounds: sounds.map(([time, count, heard]) => ({ time, count, heard })), // that are not written
     heard,
     peaks: Uint8Array.from(atob(peaks), (char) => char.charCodeAt(0)),
     file,

@@ -18,6 +18,7 @@ class Detail {
     this.findings = make("ol", { class: "findings" });
     this.fixed = make("p", { class: "fixed", hidden: true });
     this.editor = new Editor((text) => act.save(text), () => this.closeEditor(), () => this.showTaken());
+    this.drafts = new Map(); // row → a fix that was begun
     this.buttons = this.makeButtons();
     this.transcript.addEventListener("click", (event) => {
       const number = event.target.closest("[data-word]")?.dataset.word;
@@ -43,14 +44,16 @@ class Detail {
     this.element.append(
       make("div", { class: "scroll" },
         this.title, this.about, this.transcript, this.note,
-        make("h3", {}, "Heard"), this.heard,
         make("div", { class: "controls" }, this.play, this.speed, legend()), this.wave.element,
-        make("h3", {}, "Findings"), this.findings),
+        make("h3", {}, "Findings"), this.findings,
+        make("h3", {}, "Heard"), this.heard),
       this.foot);
   }
 
   async show(row, rank) {
+    const draft = this.editing ? this.editor.text.value : null;
     this.closeEditor();
+    if (draft !== null) this.drafts.set(this.row, draft);
     this.row = row;
     this.detail = null;
     this.word = null;
@@ -123,12 +126,13 @@ class Detail {
     if (this.editing) return;
     this.bar.before(this.editor.element);
     this.bar.hidden = this.fixed.hidden = true;
-    this.editor.open(this.row, this.decisions.of(this.row)?.fixed ?? this.row.text);
+    this.editor.open(this.row, this.drafts.get(this.row) ?? this.decisions.of(this.row)?.fixed ?? this.row.text);
   }
 
   closeEditor() {
     if (!this.editing) return;
     this.editor.element.remove();
+    this.drafts.delete(this.row);
     this.bar.hidden = false;
     this.showTaken();
     this.showDecision();

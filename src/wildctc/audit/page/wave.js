@@ -48,6 +48,7 @@ class Wave {
     this.drawTokens();
     this.drawWords();
     this.drawPeaks();
+    this.drawSounds();
   }
 
   box(start, end, top, height, colour, alpha) {
@@ -124,6 +125,15 @@ class Wave {
       const half = Math.max(0.5, (Math.max(...peaks.subarray(i, i + step)) / 255) * (middle - 4));
       const left = (i / peaks.length) * this.width;
       pen.fillRect(left, middle - half, Math.max(1, (step / peaks.length) * this.width - 0.5), 2 * half);
+    }
+  }
+
+  // A sign where sounds are not written, with what was heard, if anything.
+  drawSounds() {
+    for (const { time, count, heard } of this.detail.sounds) {
+      const sign = make("bdi", { class: "sound", title: `${count.toFixed(2)} sounds expected that are not written` }, `+${heard}`);
+      sign.style.left = `${this.x(time)}px`;
+      this.labels.append(sign);
     }
   }
 
