@@ -100,13 +100,8 @@ class AlignedUtterance:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         words = [
-            {
-                "text": w.text,
-                "start": w.start,
-                "end": w.end,
-                "bypassed": w.bypassed,
-                "tokens": list(map(asdict, w.tokens)),
-            }
+            {"text": w.text, "start": w.start, "end": w.end, "bypassed_share": round(w.bypassed, 3)}
+            | {"tokens": [asdict(token) for token in w.tokens]}
             for w in self.words
         ]
         unwritten = [{"start": start, "end": end} for start, end in self.unwritten]

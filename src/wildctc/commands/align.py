@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> None:
 
     if options.workers < 0:
         raise WildCTCError(f"--workers must be at least 0, got {options.workers}")
-    model = Recognizer.load(options.run_folder).to("cuda" if torch.cuda.is_available() else "cpu")
     wildcards = _wildcards(options)
+    model = Recognizer.load(options.run_folder).to("cuda" if torch.cuda.is_available() else "cpu")
     utterances = load_manifest(options.manifest, options.split)
     if options.output:
         check_writable(Path(options.output))  # now, and not after all the work
