@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <limits>
 #include <new>
 #include <string>
@@ -40,9 +41,11 @@ const Kernel<R>& kernel() {
     }
 }
 
-// Scratch memory of one thread, kept for its next utterance.
+// Scratch memory of one worker, kept for its next utterance.
 class Scratch {
   public:
+    Scratch() = default;
+    Scratch(const Scratch&) = delete;
     ~Scratch() { release(); }
     char* reserve(int64_t bytes) {
         if (bytes > capacity_) {
@@ -72,7 +75,8 @@ class Scratch {
     int64_t capacity_ = 0;
 };
 
-thread_local Scratch scratch;
+// Of all workers of the calling thread: they live for one call, and memory that is new to the process is slow.
+thread_local std::deque<Scratch> scratch;
 
 struct Plan {
     std::vector<int64_t> order;          // longest first, so that threads end together
@@ -129,7 +133,7 @@ void reduce(const Batch& b, const LossResult& result) {
 }
 
 template <class R>
-double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResult& r) {
+double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResult& r, Scratch& scratch) {
     const Frames logits = logits_of(b, n);
     const GraphOf<R> graph(b, n, target_offset);
     char* memory = scratch.reserve(kernel<R>().workspace(logits, graph.view(), r.backward));
@@ -144,10 +148,13 @@ double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResul
 template <class R>
 void loss_as(const Batch& b, const LossResult& result, int threads) {
     const Plan plan = plan_of(b, threads);
-    parallel_over(plan.order, plan.threads, [&](int64_t n) {
-        static_cast<R*>(result.losses)[n] = static_cast<R>(loss_of<R>(b, n, plan.target_offset[static_cast<size_t>(n)], result));
+    std::deque<Scratch>& own = scratch;  // a worker that names `scratch` would get its own
+    while (own.size() < static_cast<size_t>(plan.threads)) own.emplace_back();
+    parallel_over(plan.order, plan.threads, [&](int64_t n, int worker) {
+        const double loss = loss_of<R>(b, n, plan.target_offset[static_cast<size_t>(n)], result, own[static_cast<size_t>(worker)]);
+        static_cast<R*>(result.losses)[n] = static_cast<R>(loss);
     });
-    scratch.trim();
+    for (Scratch& each : own) each.trim();
     reduce<R>(b, result);
 }
 

@@ -48,7 +48,8 @@ class GraphOf {
         }
         const bool wild = b.wildcards();
         if (wild) add_wildcards(b, n, b.words.data != nullptr ? b.words.row(n, offset) : nullptr, U, K);
-        view_ = {U, wild, label_.data(), no_token_.data(), repeats_.data(), static_cast<int64_t>(repeats_.size()),
+        look_at_weights();
+        view_ = {U, wild, tame_, least_weight_, label_.data(), no_token_.data(), repeats_.data(), static_cast<int64_t>(repeats_.size()),
                  self_loop_.view(), bypass_.view(), word_in_.view(), word_out_.view(),
                  words_.data(), static_cast<int64_t>(words_.size()), next_word_.data(), farthest_back_.data(),
                  farthest_ahead_.data()};
@@ -57,11 +58,15 @@ class GraphOf {
     const Graph<R>& view() const { return view_; }
 
   private:
+    static constexpr int64_t kTamest = 500;  // bits: well inside a double, and far below any schedule's weights
+
     struct Weights {
         std::vector<R> m;
         std::vector<Int<R>> e;
+        std::vector<double> plain;
 
         void clear(int64_t count) {
+            plain.assign(static_cast<size_t>(count), 0.0);
             m.assign(static_cast<size_t>(count), R(1));
             e.assign(static_cast<size_t>(count), Format<R>::zero);
         }
@@ -69,8 +74,9 @@ class GraphOf {
             const Scaled<double> w = normalised(scaled_exp(log_weight));
             m[static_cast<size_t>(k)] = static_cast<R>(w.m);
             e[static_cast<size_t>(k)] = static_cast<Int<R>>(larger<int64_t>(w.e, Format<R>::zero));
+            plain[static_cast<size_t>(k)] = w.e > -kTamest ? ::wildctc::plain(w) : 0.0;
         }
-        Weighting<R> view() const { return {m.data(), e.data()}; }
+        Weighting<R> view() const { return {m.data(), e.data(), plain.data()}; }
     };
 
     void add_wildcards(const Batch& b, int64_t n, const int64_t* words, int64_t U, int64_t K) {
@@ -94,11 +100,24 @@ class GraphOf {
         next_word_.resize(static_cast<size_t>(K + 1), static_cast<int64_t>(words_.size()));
     }
 
+    void look_at_weights() {
+        for (const Weights* w : {&self_loop_, &bypass_, &word_in_}) {
+            for (size_t k = 0; k < w->m.size(); ++k) {
+                const int64_t e = w->e[k];
+                if (e == Format<R>::zero) continue;
+                least_weight_ = std::min(least_weight_, e);
+                tame_ = tame_ && e > -kTamest && (e < 0 || (e == 0 && w->m[k] == R(1)));
+            }
+        }
+    }
+
     std::vector<int32_t> label_;
     std::vector<Int<R>> no_token_;
     std::vector<int64_t> repeats_, next_word_, farthest_back_, farthest_ahead_;
     Weights self_loop_, bypass_, word_in_, word_out_;
     std::vector<WordArc> words_;
+    bool tame_ = true;
+    int64_t least_weight_ = 0;
     Graph<R> view_;
 };
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "recursion.h"
+#include "narrow.h"
 #include "rows.h"
 
 #define WILDCTC_STRING(x) #x
@@ -15,91 +15,121 @@ namespace wildctc {
 namespace WILDCTC_ISA {
 namespace {
 
-template <class R>
-void start_state(const States<R>& s, const Graph<R>& g) {
-    clear_states(s, 0, whole_vectors<R>(g.tokens + 1), g);
-    s.blank.set(0, {R(1), 0});
+enum class Outcome { done, no_softmax, out_of_range };
+
+template <class F>
+void start_state(const States<F>& s, const GraphFor<F>& g) {
+    clear_states<F>(s, 0, whole<F>(g.tokens + 1), g);
+    s.blank.set(0, F::one());
 }
 
-template <class R, Arcs A>
-void advance_at(int64_t t, const Graph<R>& g, const States<R>& from, const States<R>& to, const Numbers<R>& p,
-                const FrameScores<R>& f, int64_t end, const Workspace<R>& w) {
-    const auto step = t % kSettle == kSettle - 1 ? advance<R, A, true> : advance<R, A, false>;
-    step(g, from, to, p, f, end, w);
+template <class F, Arcs A>
+void advance_at(int64_t t, const GraphFor<F>& g, const States<F>& from, const States<F>& to, const typename F::Array& p,
+                const FrameScores<typename F::Logit>& f, int64_t end, const Workspace<F>& w) {
+    const auto step = t % kSettle == kSettle - 1 ? advance<F, A, true> : advance<F, A, false>;
+    step(g, from, to, p, Emissions<F>(f), end, w);
 }
 
 // Where the numbers of a frame go on the way forward.
-template <class R>
+template <class F>
 struct Places {
-    const Graph<R>& g;
-    const Workspace<R>& w;
+    using Logit = typename F::Logit;
+
+    const GraphFor<F>& g;
+    const Workspace<F>& w;
     const Frames gradient;   // e^(logit − max) stands in its rows until the gradient does
     const Stretches stretches;
     const bool keep;         // false: nothing but the last state is needed
 
     // the state before frame t: kept from the last stretch's start on, which is row 0, before that two rows in turn
-    States<R> state(int64_t t) const { return states_of(w.alpha, row(t), g); }
+    States<F> state(int64_t t) const { return states_of<F>(w.alpha, row(t), g); }
     int64_t row(int64_t t) const {
         const int64_t start = stretches.last_start();
         return !keep ? t % 2 : t >= start ? t - start : (start - t) % 2;
     }
-    Numbers<R> emission(int64_t t) const {
+    typename F::Array emission(int64_t t) const {
         const int64_t start = stretches.last_start();
-        return w.emission.at(keep && t >= start ? (t - start) * whole_vectors<R>(g.tokens + 1) : 0);
+        return w.emission.at(keep && t >= start ? (t - start) * whole<F>(g.tokens + 1) : 0);
     }
-    FrameScores<R>& scores(int64_t t) const { return w.scores[keep ? t : 0]; }
-    R* relative(int64_t t) const { return gradient.data != nullptr ? row_of<R>(gradient, t) : w.relative; }
+    FrameScores<Logit>& scores(int64_t t) const { return w.scores[keep ? t : 0]; }
+    Logit* relative(int64_t t) const { return gradient.data != nullptr ? row_of<Logit>(gradient, t) : w.relative; }
 };
 
-// All frames, one after another. False if one has no softmax.
-template <class R, Arcs A>
-bool run_forward(const Frames& logits, const Places<R>& at) {
-    const Graph<R>& g = at.g;
-    const int64_t whole = whole_vectors<R>(g.tokens + 1);
-    prepare(at.w, g);
-    start_state(at.state(0), g);
+// All frames, one after another.
+template <class F, Arcs A>
+Outcome run_forward(const Frames& logits, const Places<F>& at, RangeWatch& watch) {
+    using Logit = typename F::Logit;
+    const GraphFor<F>& g = at.g;
+    const int64_t K = whole<F>(g.tokens + 1);
+    prepare<F>(at.w, g);
+    start_state<F>(at.state(0), g);
     int64_t reach = 0;  // no path has come farther yet
     for (int64_t t = 0; t < logits.length; ++t) {
+        fetch_row<Logit>(logits, t + 2);
+        fetch_row<Logit>(at.gradient, t + 2);
         if (at.keep && t % at.stretches.frames == 0)
-            copy_states(at.w.alpha, at.row(t), at.w.starts, t / at.stretches.frames, g);
-        const R* x = load_row<R>(logits, t, at.w.row);
-        FrameScores<R>& f = at.scores(t);
-        if (!score_frame(x, logits.outputs, logits.blank, at.relative(t), f)) return false;
+            copy_states<F>(at.w.alpha, at.row(t), at.w.starts, t / at.stretches.frames, g);
         reach = g.farthest_ahead[reach];
-        const int64_t end = whole_vectors<R>(reach + 1);
+        const int64_t end = whole<F>(reach + 1);
+        send_through_words<F, A>(g, at.state(t), end, at.w);
+        const Logit* x = load_row<Logit>(logits, t, at.w.row);
+        FrameScores<Logit>& f = at.scores(t);
+        if (!score_frame(x, logits.outputs, logits.blank, at.relative(t), f)) return Outcome::no_softmax;
+        if constexpr (F::limited) {
+            if (t % kSettle == 0 && !watch.rescale(at.state(t), end, g.wildcards, f)) return Outcome::out_of_range;
+            if (!watch.step(f, g.least_weight)) return Outcome::out_of_range;
+        }
         token_emissions(x, at.relative(t), g, f, end, at.emission(t));
-        advance_at<R, A>(t, g, at.state(t), at.state(t + 1), at.emission(t), f, end, at.w);
-        clear_states(at.state(t + 1), end, whole, g);
+        advance_at<F, A>(t, g, at.state(t), at.state(t + 1), at.emission(t), f, end, at.w);
+        clear_states<F>(at.state(t + 1), end, K, g);
     }
+    return Outcome::done;
+}
+
+template <class F>
+typename F::One total_of(const States<F>& last, const GraphFor<F>& g) {
+    const typename F::One total = sum(last.blank[g.tokens], last.token[g.tokens]);
+    return normalised(g.wildcards ? sum(total, last.star[g.tokens]) : total);
+}
+
+// False if the numbers had too little range.
+template <class R>
+bool log_likelihood(Scaled<R> total, const RangeWatch&, const Frames&, const Graph<R>&, double& result) {
+    result = is_zero(total) ? -std::numeric_limits<double>::infinity()
+                            : std::log(static_cast<double>(total.m)) + static_cast<double>(total.e) * 0.69314718055994530942;
     return true;
 }
 
-template <class R>
-double log_likelihood(const States<R>& last, const Graph<R>& g, Scaled<R>& total) {
-    total = sum(last.blank[g.tokens], last.token[g.tokens]);
-    if (g.wildcards) total = sum(total, last.star[g.tokens]);
-    total = normalised(total);
-    if (is_zero(total)) return -std::numeric_limits<double>::infinity();
-    return std::log(static_cast<double>(total.m)) + static_cast<double>(total.e) * 0.69314718055994530942;
+bool log_likelihood(double total, const RangeWatch& watch, const Frames& logits, const Graph<float>& g, double& result) {
+    return watch.log_likelihood(total, logits.length, g.tokens, result);
 }
 
-template <class R, Arcs A>
-double forward_with(const Frames& logits, const Graph<R>& g, char* memory) {
-    const Workspace<R> w(Arena(memory), logits, g, false);
-    const Places<R> at{g, w, Frames{}, {1, 1}, false};
-    if (!run_forward<R, A>(logits, at)) return std::numeric_limits<double>::quiet_NaN();
-    Scaled<R> total;
-    return log_likelihood(at.state(logits.length), g, total);
+// The likelihood of all frames, and in `result` its logarithm.
+template <class F, Arcs A>
+Outcome likelihood(const Frames& logits, const Places<F>& at, typename F::One& total, double& result) {
+    RangeWatch watch;
+    const Outcome outcome = run_forward<F, A>(logits, at, watch);
+    result = std::numeric_limits<double>::quiet_NaN();
+    if (outcome != Outcome::done) return outcome;
+    total = total_of<F>(at.state(logits.length), at.g);
+    return log_likelihood(total, watch, logits, at.g, result) ? Outcome::done : Outcome::out_of_range;
 }
 
-template <class R>
-void clear_counts(const Graph<R>& g, const Workspace<R>& w) {
-    for (int64_t k = 0; k < whole_vectors<R>(g.tokens + 1); ++k) w.bypass[k] = w.self_loop[k] = 0;
+template <class F, Arcs A>
+Outcome forward_with(const Frames& logits, const GraphFor<F>& g, char* memory, double& result) {
+    const Workspace<F> w(Arena(memory), logits, g, false);
+    typename F::One total;
+    return likelihood<F, A>(logits, Places<F>{g, w, Frames{}, {1, 1}, false}, total, result);
+}
+
+template <class F>
+void clear_counts(const GraphFor<F>& g, const Workspace<F>& w) {
+    for (int64_t k = 0; k < whole<F>(g.tokens + 1); ++k) w.bypass[k] = w.self_loop[k] = 0;
     for (int64_t i = 0; i < g.num_words; ++i) w.word[i] = 0;
 }
 
-template <class R>
-void flush_counts(const Graph<R>& g, double scale, const ArcCounts& counts, const Workspace<R>& w) {
+template <class F>
+void flush_counts(const GraphFor<F>& g, double scale, const ArcCounts& counts, const Workspace<F>& w) {
     for (int64_t k = 0; k <= g.tokens; ++k) {
         if (counts.self_loop != nullptr) counts.self_loop[k] += static_cast<double>(w.self_loop[k]) * scale;
         if (counts.bypass != nullptr && k > 0) counts.bypass[k - 1] += static_cast<double>(w.bypass[k]) * scale;
@@ -110,104 +140,160 @@ void flush_counts(const Graph<R>& g, double scale, const ArcCounts& counts, cons
 
 // Alphas of the stretch [first, first + count) again, into rows 0…count of w.alpha, with their emissions, at positions
 // [0, end): no path comes back from beyond the last position that matters.
-template <class R, Arcs A>
-void replay(const Frames& logits, const Places<R>& at, int64_t first, int64_t count, int64_t end) {
-    const Graph<R>& g = at.g;
-    const Workspace<R>& w = at.w;
-    copy_states(w.starts, first / at.stretches.frames, w.alpha, 0, g);
+template <class F, Arcs A>
+void replay(const Frames& logits, const Places<F>& at, int64_t first, int64_t count, int64_t end) {
+    using Logit = typename F::Logit;
+    const GraphFor<F>& g = at.g;
+    const Workspace<F>& w = at.w;
+    copy_states<F>(w.starts, first / at.stretches.frames, w.alpha, 0, g);
     for (int64_t i = 0; i < count; ++i) {
         const int64_t t = first + i;
-        const Numbers<R> p = w.emission.at(i * whole_vectors<R>(g.tokens + 1));
-        const R* relative = at.gradient.data != nullptr ? at.relative(t) : nullptr;
-        const R* x = relative == nullptr || !w.scores[t].flat ? load_row<R>(logits, t, w.row) : nullptr;
+        const typename F::Array p = w.emission.at(i * whole<F>(g.tokens + 1));
+        send_through_words<F, A>(g, states_of<F>(w.alpha, i, g), end, w);
+        const Logit* relative = at.gradient.data != nullptr ? at.relative(t) : nullptr;
+        const Logit* x = nullptr;
+        if (relative == nullptr || !w.scores[t].flat) {
+            x = load_row<Logit>(logits, t, w.row);
+            if constexpr (F::limited) {  // posteriors only: nobody kept e^(logit − max)
+                for (int64_t v = 0; v < logits.outputs; ++v) w.relative[v] = exp_nonpositive(x[v] - w.scores[t].max);
+                relative = w.relative;
+            }
+        }
         token_emissions(x, relative, g, w.scores[t], end, p);
-        advance_at<R, A>(t, g, states_of(w.alpha, i, g), states_of(w.alpha, i + 1, g), p, w.scores[t], end, w);
+        advance_at<F, A>(t, g, states_of<F>(w.alpha, i, g), states_of<F>(w.alpha, i + 1, g), p, w.scores[t], end, w);
     }
 }
 
 // What goes from frame to frame on the way back.
-template <class R>
+template <class F>
 struct Backward {
     const Frames logits, gradient;
-    const Graph<R>& g;
-    const Workspace<R>& w;
+    const GraphFor<F>& g;
+    const Workspace<F>& w;
     const ArcCounts& counts;
-    const Int<R> total_e;
-    const R scale;
-    States<R> beta, earlier;
+    const typename F::One unit;
+    const typename F::Logit scale;
+    States<F> beta, earlier;
     Band band;
 
     bool counting() const { return counts.bypass != nullptr || counts.self_loop != nullptr || counts.word != nullptr; }
 };
 
-// Frames [first, first + count), whose alphas and emissions are in the workspace.
-template <class R, Arcs A>
-void run_backward(Backward<R>& b, int64_t first, int64_t count) {
-    const Graph<R>& g = b.g;
-    const Workspace<R>& w = b.w;
-    if (b.counting()) clear_counts(g, w);
+// Frames [first, first + count), whose alphas and emissions are in the workspace. False if the numbers had too little
+// range.
+template <class F, Arcs A>
+bool run_backward(Backward<F>& b, int64_t first, int64_t count) {
+    using Logit = typename F::Logit;
+    const GraphFor<F>& g = b.g;
+    const Workspace<F>& w = b.w;
     for (int64_t i = count - 1; i >= 0; --i) {
         const int64_t t = first + i;
-        const Occupancy<R> n = occupancy<R, A>(states_of(w.alpha, i + 1, g), b.beta, b.total_e, b.band, w);
+        fetch_row<Logit>(b.gradient, t - 2);
+        const Emissions<F> f(w.scores[t]);
+        send_back_through_words<F, A>(g, b.beta, f, b.band, w);
+        const auto n = occupancy<F, A>(states_of<F>(w.alpha, i + 1, g), b.beta, b.unit, b.band, w);
+        if (F::limited && !(std::abs(n.total - 1) < 1e-6)) return false;
         if (b.gradient.data != nullptr)
             finish_gradient(g, b.logits.outputs, b.logits.blank, w.scores[t], n, b.band, w.token_count, b.scale,
-                            row_of<R>(b.gradient, t));
-        const auto step = t % kSettle == 0 ? retreat<R, A, true> : retreat<R, A, false>;
-        const Band reach = step(g, b.beta, b.earlier, w.emission.at(i * whole_vectors<R>(g.tokens + 1)), w.scores[t],
-                                b.band, w);
-        if (A != Arcs::none && b.counting()) count_arcs(g, states_of(w.alpha, i, g), b.total_e, n.total, b.band, w);
+                            row_of<Logit>(b.gradient, t));
+        const auto step = t % kSettle == 0 ? retreat<F, A, true> : retreat<F, A, false>;
+        const Band reach = step(g, b.beta, b.earlier, w.emission.at(i * whole<F>(g.tokens + 1)), f, b.band, w);
+        if (A != Arcs::none && b.counting()) count_arcs<F>(g, states_of<F>(w.alpha, i, g), b.unit, n.total, b.band, w);
         b.band = reach;
-        const States<R> last = b.beta;
+        const States<F> last = b.beta;
         b.beta = b.earlier;
         b.earlier = last;
     }
-    if (b.counting()) flush_counts(g, static_cast<double>(b.scale), b.counts, w);
+    return true;
 }
 
-template <class R, Arcs A>
-double forward_backward_with(const Frames& logits, const Graph<R>& g, const Frames& gradient, double scale,
-                             const ArcCounts& counts, char* memory) {
-    const Workspace<R> w(Arena(memory), logits, g, true);
-    const int64_t T = logits.length;
-    const Places<R> at{g, w, gradient, stretches_of(T, g), true};
-    Scaled<R> total{R(1), 0};
-    double result = std::numeric_limits<double>::quiet_NaN();
-    if (run_forward<R, A>(logits, at)) result = log_likelihood(at.state(T), g, total);
-    if (!(result > -std::numeric_limits<double>::infinity())) {
-        const R value = result != result ? std::numeric_limits<R>::quiet_NaN() : R(0);
-        if (gradient.data != nullptr) fill_rows<R>(gradient, 0, T, value);
-    } else {
-        const int64_t last = g.tokens / kWidth<R> * kWidth<R>;
-        Backward<R> b{logits, gradient, g, w, counts, total.e, static_cast<R>(scale), states_of(w.beta, 0, g),
-                      states_of(w.beta, 1, g), {last, last + kWidth<R>}};
-        clear_states(b.beta, 0, whole_vectors<R>(g.tokens + 1), g);
-        b.beta.blank.set(g.tokens, {R(1), 0});
-        b.beta.token.set(g.tokens, {R(1), 0});
-        if (A != Arcs::none) b.beta.star.set(g.tokens, {R(1), 0});
-        const int64_t start = at.stretches.last_start();
-        run_backward<R, A>(b, start, T - start);
-        for (int64_t first = start - at.stretches.frames; first >= 0; first -= at.stretches.frames) {
-            replay<R, A>(logits, at, first, at.stretches.frames, b.band.end);
-            run_backward<R, A>(b, first, at.stretches.frames);
-        }
+// All stretches, the last first.
+template <class F, Arcs A>
+bool run_all_backward(Backward<F>& b, const Places<F>& at) {
+    const Stretches& s = at.stretches;
+    for (int64_t first = s.last_start(); first >= 0; first -= s.frames) {
+        const bool last = first == s.last_start();
+        if (!last) replay<F, A>(b.logits, at, first, s.frames, b.band.end);
+        // counts in single precision are added up stretch by stretch; plain doubles only once it is known that they hold
+        if (b.counting() && (last || !F::limited)) clear_counts<F>(b.g, b.w);
+        if (!run_backward<F, A>(b, first, last ? b.logits.length - first : s.frames)) return false;
+        if (b.counting() && (first == 0 || !F::limited)) flush_counts<F>(b.g, static_cast<double>(b.scale), b.counts, b.w);
     }
-    if (gradient.data != nullptr) fill_rows<R>(gradient, T, gradient.allotted, R(0));
-    return result;
+    return true;
 }
 
+template <class F, Arcs A>
+Outcome forward_backward_with(const Frames& logits, const GraphFor<F>& g, const Frames& gradient, double scale,
+                              const ArcCounts& counts, char* memory, double& result) {
+    using Logit = typename F::Logit;
+    const Workspace<F> w(Arena(memory), logits, g, true);
+    const int64_t T = logits.length;
+    const Places<F> at{g, w, gradient, stretches_of<F>(T, g), true};
+    typename F::One total = F::one();
+    const Outcome outcome = likelihood<F, A>(logits, at, total, result);
+    if (outcome == Outcome::out_of_range) return outcome;
+    if (!(result > -std::numeric_limits<double>::infinity())) {
+        const Logit value = result != result ? std::numeric_limits<Logit>::quiet_NaN() : Logit(0);
+        if (gradient.data != nullptr) fill_rows<Logit>(gradient, 0, T, value);
+    } else {
+        const int64_t last = g.tokens / kStep<F> * kStep<F>;
+        Backward<F> b{logits, gradient, g, w, counts, F::unit(total), static_cast<Logit>(scale),
+                      states_of<F>(w.beta, 0, g), states_of<F>(w.beta, 1, g), {last, last + kStep<F>}};
+        clear_states<F>(b.beta, 0, whole<F>(g.tokens + 1), g);
+        b.beta.blank.set(g.tokens, F::one());
+        b.beta.token.set(g.tokens, F::one());
+        if (A != Arcs::none) b.beta.star.set(g.tokens, F::one());
+        if (!run_all_backward<F, A>(b, at)) return Outcome::out_of_range;
+    }
+    if (gradient.data != nullptr) fill_rows<Logit>(gradient, T, gradient.allotted, Logit(0));
+    return outcome;
+}
+
+template <class F>
+Outcome forward_in(const Frames& logits, const GraphFor<F>& g, char* memory, double& result) {
+    const auto run = !g.wildcards ? forward_with<F, Arcs::none>
+                     : g.num_words == 0 ? forward_with<F, Arcs::tokens> : forward_with<F, Arcs::words>;
+    return run(logits, g, memory, result);
+}
+
+template <class F>
+Outcome forward_backward_in(const Frames& logits, const GraphFor<F>& g, const Frames& gradient, double scale,
+                            const ArcCounts& counts, char* memory, double& result) {
+    const auto run = !g.wildcards ? forward_backward_with<F, Arcs::none>
+                     : g.num_words == 0 ? forward_backward_with<F, Arcs::tokens> : forward_backward_with<F, Arcs::words>;
+    return run(logits, g, gradient, scale, counts, memory, result);
+}
+
+// Single precision is tried with plain numbers first.
 template <class R>
 double forward(const Frames& logits, const Graph<R>& g, char* memory) {
-    const auto run = !g.wildcards ? forward_with<R, Arcs::none>
-                     : g.num_words == 0 ? forward_with<R, Arcs::tokens> : forward_with<R, Arcs::words>;
-    return run(logits, g, memory);
+    double result;
+    if constexpr (sizeof(R) == sizeof(float)) {
+        const FlushToZero guard;
+        if (g.tame && forward_in<Narrow>(logits, g, memory, result) != Outcome::out_of_range) return result;
+    }
+    forward_in<Wide<R>>(logits, g, memory, result);
+    return result;
 }
 
 template <class R>
 double forward_backward(const Frames& logits, const Graph<R>& g, const Frames& gradient, double scale,
                         const ArcCounts& counts, char* memory) {
-    const auto run = !g.wildcards ? forward_backward_with<R, Arcs::none>
-                     : g.num_words == 0 ? forward_backward_with<R, Arcs::tokens> : forward_backward_with<R, Arcs::words>;
-    return run(logits, g, gradient, scale, counts, memory);
+    double result;
+    if constexpr (sizeof(R) == sizeof(float)) {
+        const FlushToZero guard;
+        if (g.tame && forward_backward_in<Narrow>(logits, g, gradient, scale, counts, memory, result) != Outcome::out_of_range)
+            return result;
+    }
+    forward_backward_in<Wide<R>>(logits, g, gradient, scale, counts, memory, result);
+    return result;
+}
+
+template <class R>
+int64_t workspace_bytes(const Frames& logits, const Graph<R>& g, bool backward) {
+    const int64_t wide = bytes_for<Wide<R>>(logits, g, backward);
+    if constexpr (sizeof(R) == sizeof(float)) return larger(wide, bytes_for<Narrow>(logits, g, backward));
+    return wide;
 }
 
 }  // namespace

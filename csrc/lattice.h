@@ -30,11 +30,12 @@ struct WordArc {
     int64_t word;
 };
 
-// One scaled number per position.
+// e^weight for each position, as a scaled number and as a plain one.
 template <class R>
 struct Weighting {
     const R* m;
     const Int<R>* e;
+    const double* plain;
 };
 
 // The transcript graph of one utterance. Arrays over positions 0…U, with room for a vector more; what is there is 0.
@@ -42,6 +43,8 @@ template <class R>
 struct Graph {
     int64_t tokens;         // U
     bool wildcards;         // false: plain CTC
+    bool tame;              // no weight is above 0 or too low for a plain number
+    int64_t least_weight;   // the exponent of the least e^weight that is not 0; at most 0
     const int32_t* label;   // [k]: y_k, the token that enters position k; any label where there is none
     const Int<R>* no_token; // [k]: 0, or the exponent of 0 where no token enters position k
     const int64_t* repeats; // positions k with y_k = y_{k-1}
@@ -62,6 +65,8 @@ template <class R>
 struct FrameScores {
     R max, sum;        // of the non-blank logits: the largest, and the sum of e^(logit − max)
     bool flat;         // e^(logit − max) is a normal number for all of them
+    int32_t least;     // ... and if so, at least 2^least
+    int32_t shift;     // of the plain lattice: its emissions are 2^shift times as large
     R non_blank;       // 1 − P(blank), not by subtraction
     Scaled<R> token;   // P(v) = e^(logit − max) · token, v not blank
     Scaled<R> blank, star;

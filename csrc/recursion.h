@@ -7,7 +7,7 @@
 //   S_k' = P(★)     · (S_k + self_k (B_k + N_k) + bypass_k (B_{k-1} + N_{k-1}) + word (B_s + N_s))
 //
 // The loops over positions take a vector of them at a time; repeated labels and word arcs are few, and are treated one by
-// one beside them.
+// one beside them. F is the format of the numbers (formats.h).
 #pragma once
 
 #include "softmax.h"
@@ -20,128 +20,142 @@ namespace {
 enum class Arcs { none, tokens, words };  // plain CTC; wildcards without word arcs; wildcards with them
 
 // Mantissas are brought back to [1, 2) every kSettle-th frame only. Between, a frame multiplies a mantissa by something
-// in [2^-0.6, 2^5] and adds at least twice Format::zero to an exponent, which both formats have room for.
+// in [2^-0.6, 2^5] and adds at least twice Format::zero to an exponent, which both formats have room for. Plain numbers
+// are rescaled as often.
 constexpr int64_t kSettle = 4;
 
-template <bool Settle, class V>
-WILDCTC_INLINE Scaled<V> settled(Scaled<V> x) {
+template <bool Settle, class X>
+WILDCTC_INLINE X settled(X x) {
     if constexpr (Settle) return normalised(x);
     return x;
 }
 
-template <class R>
-WILDCTC_INLINE Scaled<Vector<R>> weights_from(Weighting<R> w, int64_t k) {
-    return {load<Vector<R>>(w.m + k), load<Int<Vector<R>>>(w.e + k)};
-}
+// A frame's emissions, but for its tokens.
+template <class F>
+struct Emissions {
+    typename F::One blank, star;
 
-template <class R>
-WILDCTC_INLINE Scaled<R> weight_at(Weighting<R> w, int64_t k) {
-    return {w.m[k], w.e[k]};
+    explicit Emissions(const FrameScores<typename F::Logit>& f)
+        : blank(F::number(f.blank, f.shift)), star(F::number(f.star, f.shift)) {}
+};
+
+// What goes through word arcs in the next `advance`, moved to their ends. Called some time before it: a vector load over
+// numbers stored one by one waits until they have reached the cache.
+template <class F, Arcs A>
+void send_through_words(const GraphFor<F>& g, const States<F> from, const int64_t end, const Workspace<F>& w) {
+    if constexpr (A == Arcs::words) {
+        const int64_t count = g.next_word[end];
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t start = g.words[i].start;
+            w.word_source.set(g.words[i].end, sum(from.blank[start], from.token[start]));
+        }
+    }
 }
 
 // Alphas from before a frame to after it, at positions [0, end).
-template <class R, Arcs A, bool Settle>
-void advance(const Graph<R>& g, const States<R> from, const States<R> to, const Numbers<R> p, const FrameScores<R>& f,
-             const int64_t end, const Workspace<R>& w) {
-    using V = Vector<R>;
-    const Numbers<R> either = w.either, all = w.all, word = w.word_source;
-    const Weighting<R> self_loop = g.self_loop, bypass = g.bypass, word_in = g.word_in;
-    const Scaled<V> blank = every_lane(f.blank), star = every_lane(f.star);
-    for (int64_t k = 0; k < end; k += kWidth<R>) {
-        const Scaled<V> c = sum(from.blank.from(k), from.token.from(k));
-        if constexpr (A == Arcs::none) {
-            all.set_from(k, c);
-        } else {
-            either.set_from(k, c);
-            all.set_from(k, sum(c, from.star.from(k)));
-        }
-    }
-    if constexpr (A == Arcs::words) {
-        const WordArc* arcs = g.words;
-        const int64_t count = g.next_word[end];
-        for (int64_t i = 0; i < count; ++i) word.set(arcs[i].end, either[arcs[i].start]);
-    }
-    for (int64_t k = 0; k < end; k += kWidth<R>) {
-        to.blank.set_from(k, settled<Settle>(all.from(k) * blank));
-        to.token.set_from(k, settled<Settle>(sum(from.token.from(k), all.from(k - 1)) * p.from(k)));
-    }
-    // a loop of its own: by now the few numbers copied to word ends have left the store buffer
-    if constexpr (A != Arcs::none) {
-        for (int64_t k = 0; k < end; k += kWidth<R>) {
-            const Scaled<V> loops = either.from(k) * weights_from(self_loop, k);
-            const Scaled<V> bypasses = either.from(k - 1) * weights_from(bypass, k);
-            Scaled<V> x;
+template <class F, Arcs A, bool Settle>
+void advance(const GraphFor<F>& g, const States<F> from, const States<F> to, const typename F::Array p,
+             const Emissions<F> f, const int64_t end, const Workspace<F>& w) {
+    using Many = typename F::Many;
+    const typename F::Array word = w.word_source;
+    const auto self_loop = g.self_loop, bypass = g.bypass, word_in = g.word_in;
+    const Many blank = F::everywhere(f.blank), star = F::everywhere(f.star);
+    Many either_before = F::everywhere(F::zero()), all_before = either_before;
+    for (int64_t k = 0; k < end; k += kStep<F>) {
+        const Many in_token = from.token.from(k), either = sum(from.blank.from(k), in_token);
+        Many all = either;
+        if constexpr (A != Arcs::none) {
+            const Many in_star = from.star.from(k);
+            const Many loops = either * F::weights(self_loop, k);
+            const Many bypasses = moved_up(either_before, either) * F::weights(bypass, k);
+            Many x;
             if constexpr (A == Arcs::words) {
-                x = sum(from.star.from(k), loops, bypasses, word.from(k) * weights_from(word_in, k));
+                x = sum(in_star, loops, bypasses, word.from(k) * F::weights(word_in, k));
             } else {
-                x = sum(from.star.from(k), loops, bypasses);
+                x = sum(in_star, loops, bypasses);
             }
             to.star.set_from(k, settled<Settle>(x * star));
+            all = sum(either, in_star);
+            either_before = either;
         }
+        to.blank.set_from(k, settled<Settle>(all * blank));
+        to.token.set_from(k, settled<Settle>(sum(in_token, moved_up(all_before, all)) * p.from(k)));
+        all_before = all;
     }
     for (int64_t i = 0; i < g.num_repeats; ++i) {
         const int64_t k = g.repeats[i];
         if (k >= end) break;
-        Scaled<R> x = sum(from.token[k], from.blank[k - 1]);
+        typename F::One x = sum(from.token[k], from.blank[k - 1]);
         if constexpr (A != Arcs::none) x = sum(x, from.star[k - 1]);
         to.token.set(k, settled<Settle>(x * p[k]));
     }
 }
 
-// Betas from after a frame, where they are 0 outside the band, to before it. Leaves P · beta of N in w.either and of S
-// in w.all, and returns the band outside which the new betas are 0.
-template <class R, Arcs A, bool Settle>
-Band retreat(const Graph<R>& g, const States<R> from, const States<R> to, const Numbers<R> p, const FrameScores<R>& f,
-             const Band band, const Workspace<R>& w) {
-    using V = Vector<R>;
-    const Band reach{g.farthest_back[band.begin] / kWidth<R> * kWidth<R>, band.end};
-    const Numbers<R> token = w.either, star = w.all, word = w.word_target;
-    const Weighting<R> self_loop = g.self_loop, bypass = g.bypass, word_out = g.word_out;
-    const Scaled<V> p_blank = every_lane(f.blank), p_star = every_lane(f.star);
-    from.blank.clear_vectors(reach.begin, band.begin);
-    token.clear_vectors(reach.begin, band.begin);
-    token.clear_vectors(band.end, band.end + kWidth<R>);
-    if constexpr (A != Arcs::none) {
-        star.clear_vectors(reach.begin, band.begin);
-        star.clear_vectors(band.end, band.end + kWidth<R>);
-    }
-    if constexpr (A != Arcs::none)
-        for (int64_t k = band.begin; k < band.end; k += kWidth<R>) star.set_from(k, from.star.from(k) * p_star);
+// From which positions betas inside the band can be reached.
+template <class F>
+Band reach_of(const GraphFor<F>& g, Band band) {
+    return {g.farthest_back[band.begin] / kStep<F> * kStep<F>, band.end};
+}
+
+// As send_through_words, but from the ends of words to their starts, for the next `retreat` from inside the band.
+template <class F, Arcs A>
+void send_back_through_words(const GraphFor<F>& g, const States<F> from, const Emissions<F> f, const Band band,
+                             const Workspace<F>& w) {
     if constexpr (A == Arcs::words) {
-        const WordArc* arcs = g.words;
-        const int64_t count = g.next_word[reach.end];
-        for (int64_t i = g.next_word[reach.begin]; i < count; ++i) {
-            const bool inside = arcs[i].end >= band.begin && arcs[i].end < band.end;
-            word.set(arcs[i].start, {star.m[arcs[i].end], inside ? star.e[arcs[i].end] : Format<R>::zero});
+        const int64_t count = g.next_word[band.end];
+        for (int64_t i = g.next_word[reach_of<F>(g, band).begin]; i < count; ++i) {
+            const int64_t end = g.words[i].end;
+            const bool inside = end >= band.begin && end < band.end;
+            w.word_target.set(g.words[i].start, inside ? from.star[end] * f.star : F::zero());
         }
     }
-    for (int64_t k = band.begin; k < band.end; k += kWidth<R>) token.set_from(k, from.token.from(k) * p.from(k));
-    for (int64_t k = reach.begin; k < reach.end; k += kWidth<R>) {
-        const Scaled<V> onward = sum(from.blank.from(k) * p_blank, token.from(k + 1));
-        if constexpr (A == Arcs::none) {
-            to.blank.set_from(k, settled<Settle>(onward));
-            to.token.set_from(k, settled<Settle>(sum(onward, token.from(k))));
-        } else {
-            const Scaled<V> loops = star.from(k) * weights_from(self_loop, k);
-            const Scaled<V> bypasses = star.from(k + 1) * weights_from(bypass, k + 1);
-            Scaled<V> out;
+}
+
+// Betas from after a frame, which count as 0 outside the band, to before it. Leaves P · beta of S in w.star, and returns
+// the band outside which the new betas are 0.
+template <class F, Arcs A, bool Settle>
+Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, const typename F::Array p,
+             const Emissions<F> f, const Band band, const Workspace<F>& w) {
+    using Many = typename F::Many;
+    const Band reach = reach_of<F>(g, band);
+    const typename F::Array star = w.star, word = w.word_target;
+    const auto self_loop = g.self_loop, bypass = g.bypass, word_out = g.word_out;
+    const Many p_blank = F::everywhere(f.blank), p_star = F::everywhere(f.star);
+    clear_vectors<F>(from.blank, reach.begin, band.begin);
+    clear_vectors<F>(from.token, reach.begin, band.begin);
+    if constexpr (A != Arcs::none) {
+        clear_vectors<F>(from.star, reach.begin, band.begin);
+        clear_vectors<F>(star, reach.end, reach.end + kStep<F>);
+    }
+    Many token_after = F::everywhere(F::zero()), star_after = token_after;
+    for (int64_t k = reach.end - kStep<F>; k >= reach.begin; k -= kStep<F>) {
+        const Many in_token = from.token.from(k) * p.from(k);
+        const Many onward = sum(from.blank.from(k) * p_blank, moved_down(in_token, token_after));
+        Many out = onward;
+        if constexpr (A != Arcs::none) {
+            const Many in_star = from.star.from(k) * p_star;
+            const Many loops = in_star * F::weights(self_loop, k);
+            const Many bypasses = moved_down(in_star, star_after) * F::weights(bypass, k + 1);
             if constexpr (A == Arcs::words) {
-                out = sum(onward, loops, bypasses, word.from(k) * weights_from(word_out, k));
+                out = sum(onward, loops, bypasses, word.from(k) * F::weights(word_out, k));
             } else {
                 out = sum(onward, loops, bypasses);
             }
-            to.blank.set_from(k, settled<Settle>(out));
-            to.token.set_from(k, settled<Settle>(sum(out, token.from(k))));
-            to.star.set_from(k, settled<Settle>(sum(onward, star.from(k))));
+            star.set_from(k, in_star);
+            to.star.set_from(k, settled<Settle>(sum(onward, in_star)));
+            star_after = in_star;
         }
+        to.blank.set_from(k, settled<Settle>(out));
+        to.token.set_from(k, settled<Settle>(sum(out, in_token)));
+        token_after = in_token;
     }
     for (int64_t i = 0; i < g.num_repeats; ++i) {
         const int64_t k = g.repeats[i] - 1;
         if (k < reach.begin || k >= reach.end) continue;
-        Scaled<R> x = sum(from.blank[k] * f.blank, token[k]);
+        typename F::One x = sum(from.blank[k] * f.blank, from.token[k] * p[k]);
         if constexpr (A != Arcs::none)
-            x = sum(x, star[k] * weight_at(self_loop, k), star[k + 1] * weight_at(bypass, k + 1));
-        if constexpr (A == Arcs::words) x = sum(x, word[k] * weight_at(word_out, k));
+            x = sum(x, star[k] * F::weight(self_loop, k), star[k + 1] * F::weight(bypass, k + 1));
+        if constexpr (A == Arcs::words) x = sum(x, word[k] * F::weight(word_out, k));
         to.token.set(k, settled<Settle>(x));
     }
     return reach;
@@ -150,17 +164,18 @@ Band retreat(const Graph<R>& g, const States<R> from, const States<R> to, const 
 // alpha · beta / total of one frame. They are divided by their own sum, not by the likelihood: the two are equal but
 // for rounding, which over thousands of frames would otherwise be seen.
 //
-// The band shrinks to where the posteriors of a vector of positions add up to Format::irrelevant or more. What a cell
+// The band shrinks to where the posteriors of a vector of positions add up to F::irrelevant or more. What a cell
 // outside can add to any earlier posterior is at most its own, so all that is dropped together is below
 // T · (U + 1) · irrelevant: 9e-14 of the gradient (float) for 500 frames and 200 tokens. A sharp model leaves little more
 // than its alignment.
-template <class R, Arcs A>
-Occupancy<R> occupancy(const States<R> alpha, const States<R> beta, Int<R> total_e, Band& band,
-                       const Workspace<R>& w) {
-    using V = Vector<R>;
-    const Scaled<V> unit = every_lane(Scaled<R>{R(1), -total_e});
+template <class F, Arcs A>
+Occupancy<typename F::Real> occupancy(const States<F> alpha, const States<F> beta, const typename F::One unit_of_total,
+                                      Band& band, const Workspace<F>& w) {
+    using Real = typename F::Real;
+    using V = Vector<Real>;
+    const typename F::Many unit = F::everywhere(unit_of_total);
     V blank{}, token{}, star{};
-    for (int64_t k = band.begin; k < band.end; k += kWidth<R>) {
+    for (int64_t k = band.begin; k < band.end; k += kStep<F>) {
         const V b = plain(alpha.blank.from(k) * beta.blank.from(k) * unit);
         const V n = plain(alpha.token.from(k) * beta.token.from(k) * unit);
         V all = b + n;
@@ -174,38 +189,38 @@ Occupancy<R> occupancy(const States<R> alpha, const States<R> beta, Int<R> total
         blank += b;
         token += n;
     }
-    const auto irrelevant = [&](int64_t k) { return sum_of_lanes<R>(load<V>(w.any_count + k)) < Format<R>::irrelevant; };
-    while (band.end - band.begin > kWidth<R> && irrelevant(band.begin)) band.begin += kWidth<R>;
-    while (band.end - band.begin > kWidth<R> && irrelevant(band.end - kWidth<R>)) band.end -= kWidth<R>;
-    const R in_blank = sum_of_lanes<R>(blank), in_star = sum_of_lanes<R>(star);
-    return {in_blank, in_star, in_blank + in_star + sum_of_lanes<R>(token)};
+    const auto irrelevant = [&](int64_t k) { return sum_of_lanes<Real>(load<V>(w.any_count + k)) < F::irrelevant; };
+    while (band.end - band.begin > kStep<F> && irrelevant(band.begin)) band.begin += kStep<F>;
+    while (band.end - band.begin > kStep<F> && irrelevant(band.end - kStep<F>)) band.end -= kStep<F>;
+    const Real in_blank = sum_of_lanes<Real>(blank), in_star = sum_of_lanes<Real>(star);
+    return {in_blank, in_star, in_blank + in_star + sum_of_lanes<Real>(token)};
 }
 
-// Adds the posteriors of the ★ arcs taken between two frames: alpha before the frame, and w.all as retreat left it.
-template <class R>
-void count_arcs(const Graph<R>& g, const States<R> alpha, Int<R> total_e, R total, const Band band,
-                const Workspace<R>& w) {
-    using V = Vector<R>;
-    const Numbers<R> either = w.either, star = w.all;
-    const Weighting<R> self_loop = g.self_loop, bypass = g.bypass;
-    const R share = R(1) / total;
-    const Scaled<R> unit{R(1), -total_e};
-    const Scaled<V> units = every_lane(unit);
-    const int64_t first = g.farthest_back[band.begin] / kWidth<R> * kWidth<R>;
-    for (int64_t k = first; k < band.end; k += kWidth<R>)
-        either.set_from(k, normalised(sum(alpha.blank.from(k), alpha.token.from(k))));
-    for (int64_t k = band.begin; k < band.end; k += kWidth<R>) {
-        const Scaled<V> onward = normalised(star.from(k)) * units;
-        const V loops = plain(either.from(k) * weights_from(self_loop, k) * onward) * share;
-        const V bypasses = plain(either.from(k - 1) * weights_from(bypass, k) * onward) * share;
+// Adds the posteriors of the ★ arcs taken between two frames: alpha before the frame, and w.star as retreat left it.
+template <class F>
+void count_arcs(const GraphFor<F>& g, const States<F> alpha, const typename F::One unit, const typename F::Real total,
+                const Band band, const Workspace<F>& w) {
+    using Many = typename F::Many;
+    using V = Vector<typename F::Real>;
+    const auto self_loop = g.self_loop, bypass = g.bypass;
+    const typename F::Real share = 1 / total;
+    const Many units = F::everywhere(unit);
+    const auto either_at = [&](int64_t k) { return normalised(sum(alpha.blank.from(k), alpha.token.from(k))); };
+    Many before = band.begin > 0 ? either_at(band.begin - kStep<F>) : F::everywhere(F::zero());
+    for (int64_t k = band.begin; k < band.end; k += kStep<F>) {
+        const Many either = either_at(k), onward = normalised(w.star.from(k)) * units;
+        const V loops = plain(either * F::weights(self_loop, k) * onward) * share;
+        const V bypasses = plain(moved_up(before, either) * F::weights(bypass, k) * onward) * share;
         store(w.self_loop + k, load<V>(w.self_loop + k) + loops);
         store(w.bypass + k, load<V>(w.bypass + k) + bypasses);
+        before = either;
     }
     for (int64_t i = 0; i < g.num_words; ++i) {
         const WordArc& arc = g.words[i];
         if (arc.end < band.begin || arc.end >= band.end) continue;
-        const Scaled<R> onward = normalised(star[arc.end]) * unit;
-        w.word[i] += plain(either[arc.start] * weight_at(g.word_in, arc.end) * onward) * share;
+        const typename F::One onward = normalised(w.star[arc.end]) * unit;
+        const typename F::One either = normalised(sum(alpha.blank[arc.start], alpha.token[arc.start]));
+        w.word[i] += plain(either * F::weight(g.word_in, arc.end) * onward) * share;
     }
 }
 

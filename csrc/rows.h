@@ -54,6 +54,17 @@ static R* row_of(const Frames& f, int64_t t) {
     return static_cast<R*>(f.data) + t * f.stride_t;
 }
 
+// Rows of an utterance lie far apart, and the hardware does not look ahead from one to the next. Inside a long row it does.
+template <class R>
+static inline void fetch_row(const Frames& f, int64_t t) {
+#if defined(__GNUC__)
+    if (f.data == nullptr || f.dtype != own_dtype<R>() || f.stride_c != 1 || t < 0 || t >= f.length) return;
+    const char* row = reinterpret_cast<const char*>(row_of<R>(f, t));
+    const int64_t bytes = f.outputs * static_cast<int64_t>(sizeof(R));
+    for (int64_t i = 0; i < bytes && i < 1024; i += 64) __builtin_prefetch(row + i);
+#endif
+}
+
 template <class R>
 static void fill_rows(const Frames& f, int64_t from, int64_t to, R value) {
     for (int64_t t = from; t < to; ++t)

@@ -147,6 +147,22 @@ WILDCTC_INLINE Scaled<V> sum(Scaled<V> a, Scaled<V> b, Scaled<V> c, Scaled<V> d)
                 (c.m * power_of_two<V>(larger(c.e - base, least)) + d.m * power_of_two<V>(larger(d.e - base, least))), e};
 }
 
+// Plain numbers take part in the same expressions.
+template <class V>
+WILDCTC_INLINE V sum(V a, V b) {
+    return a + b;
+}
+
+template <class V>
+WILDCTC_INLINE V sum(V a, V b, V c) {
+    return (a + b) + c;
+}
+
+template <class V>
+WILDCTC_INLINE V sum(V a, V b, V c, V d) {
+    return (a + b) + (c + d);
+}
+
 // The same number with its mantissa in [1, 2).
 template <class V>
 WILDCTC_INLINE Scaled<V> with_mantissa_near_one(Scaled<V> a) {
@@ -162,6 +178,11 @@ WILDCTC_INLINE Scaled<V> normalised(Scaled<V> a) {
     return {x.m, larger(x.e, splat<Int<V>>(FormatOf<V>::zero))};
 }
 
+template <class V>
+WILDCTC_INLINE V normalised(V x) {
+    return x;
+}
+
 // The plain number, for one that is at most about 1; 0 when it is below the format's range.
 template <class V>
 WILDCTC_INLINE V plain(Scaled<V> a) {
@@ -169,6 +190,11 @@ WILDCTC_INLINE V plain(Scaled<V> a) {
     const Int<V> field = (bits >> FormatOf<V>::mantissa_bits) + a.e;
     const V x = same_bits<V>(same_bits<Int<V>>(same_bits<Unsigned<V>>(bits) + same_bits<Unsigned<V>>(to_exponent_field<V>(a.e))));
     return field > 0 ? x : V{};
+}
+
+template <class V>
+WILDCTC_INLINE V plain(V x) {
+    return x;
 }
 
 // A 0 has lost its mantissa's meaning, but its exponent stays below half of Format::zero.

@@ -3,8 +3,7 @@
 
 #include <limits>
 
-#include "lattice.h"
-#include "vectors.h"
+#include "formats.h"
 
 namespace wildctc {
 namespace WILDCTC_ISA {
@@ -26,31 +25,31 @@ struct Range {
 template <class R>
 static Range<R> widened(Range<R> range, const R* x, int64_t count) {
     using V = Vector<R>;
-    int64_t v = 0;
-    if (count >= kWidth<R>) {
-        V min = splat<V>(range.min), max = splat<V>(range.max);
-        for (; v + kWidth<R> <= count; v += kWidth<R>) {
-            const V y = load<V>(x + v);
-            max = y > max ? y : max;
-            min = y < min ? y : min;
-        }
-        R lanes[2][kWidth<R>];
-        store(lanes[0], min);
-        store(lanes[1], max);
-        for (const R lane : lanes[0]) range.min = lane < range.min ? lane : range.min;
-        for (const R lane : lanes[1]) range.max = lane > range.max ? lane : range.max;
+    if (count < kWidth<R>) {
+        for (int64_t v = 0; v < count; ++v) range = {x[v] < range.min ? x[v] : range.min, x[v] > range.max ? x[v] : range.max};
+        return range;
     }
-    for (; v < count; ++v) {
-        range.max = x[v] > range.max ? x[v] : range.max;
-        range.min = x[v] < range.min ? x[v] : range.min;
-    }
-    return range;
+    V min = splat<V>(range.min), max = splat<V>(range.max);
+    const auto look = [&](int64_t v) {
+        const V y = load<V>(x + v);
+        max = y > max ? y : max;
+        min = y < min ? y : min;
+    };
+    for (int64_t v = 0; v + kWidth<R> <= count; v += kWidth<R>) look(v);
+    look(count - kWidth<R>);  // the rest, and some once more
+    return {over_lanes<R>(min, [](R a, R b) { return a < b ? a : b; }),
+            over_lanes<R>(max, [](R a, R b) { return a > b ? a : b; })};
 }
 
 // out_v = e^(x_v − max), and their sum
 template <class R>
 static R exponentials(const R* x, int64_t count, R max, R* out) {
     using V = Vector<R>;
+    R sum = 0;
+    if (count < kWidth<R>) {
+        for (int64_t v = 0; v < count; ++v) sum += out[v] = exp_nonpositive(x[v] - max);
+        return sum;
+    }
     V sums{};
     int64_t v = 0;
     for (; v + kWidth<R> <= count; v += kWidth<R>) {
@@ -58,9 +57,13 @@ static R exponentials(const R* x, int64_t count, R max, R* out) {
         store(out + v, y);
         sums += y;
     }
-    R sum = sum_of_lanes<R>(sums);
-    for (; v < count; ++v) sum += out[v] = exp_nonpositive(x[v] - max);
-    return sum;
+    if (v < count) {  // the rest, and some once more, which are in the sum already
+        const int64_t again = v - (count - kWidth<R>);
+        const V y = exp_nonpositive(load<V>(x + count - kWidth<R>) - max);
+        store(out + count - kWidth<R>, y);
+        sums += without_first<R>(y, again);
+    }
+    return sum_of_lanes<R>(sums);
 }
 
 // Leaves e^(x_v − max) in `relative`. False if a logit is NaN or +inf, or all are −inf: then there is no softmax.
@@ -72,20 +75,23 @@ static bool score_frame(const R* x, int64_t outputs, int64_t blank, R* relative,
     const bool any = range.max > -infinity;
     f.max = any ? range.max : R(0);
     f.flat = any && range.min - range.max > Format<R>::exp_lowest;
+    f.least = f.flat ? static_cast<int32_t>((range.min - range.max) * R(1.4427)) - 1 : 0;
+    f.shift = 0;
     // NaN is never the largest, but goes through the sum; with +inf the sum has inf − inf
     f.sum = exponentials(x, blank, f.max, relative) +
             exponentials(x + blank + 1, outputs - blank - 1, f.max, relative + blank + 1);
     relative[blank] = 1;
     const R top = larger(range.max, y);
     if (!(y < infinity) || !(f.sum < infinity) || top == -infinity) return false;
-    const R others = any ? f.sum * exp_nonpositive(f.max - top) : R(0);
-    const R inverse = R(1) / (others + exp_nonpositive(y - top));
+    const Scaled<R> to_blank = scaled_exp(y - top), to_most = scaled_exp(f.max - top);
+    const R others = any ? f.sum * plain(to_most) : R(0);
+    const R inverse = R(1) / (others + plain(to_blank));
     const Scaled<R> inverse_total = normalised(Scaled<R>{inverse, 0});
     f.non_blank = others * inverse;
-    f.blank = normalised(scaled_exp(y - top) * inverse_total);
+    f.blank = normalised(to_blank * inverse_total);
     f.token = f.star = {R(1), Format<R>::zero};
     if (any) {
-        f.token = normalised(scaled_exp(f.max - top) * inverse_total);
+        f.token = normalised(to_most * inverse_total);
         f.star = normalised(f.token * Scaled<R>{f.sum / static_cast<R>(outputs - 1), 0});
     }
     return true;
@@ -94,19 +100,29 @@ static bool score_frame(const R* x, int64_t outputs, int64_t blank, R* relative,
 // P(y_k) for positions [0, end). `relative` is what score_frame left, or null if it is gone.
 template <class R>
 static void token_emissions(const R* x, const R* relative, const Graph<R>& g, const FrameScores<R>& f, int64_t end,
-                            Numbers<R> out) {
+                            ScaledArray<R> out) {
     const Scaled<Vector<R>> scale = every_lane(f.token);
     if (relative != nullptr && f.flat) {
         for (int64_t k = 0; k < end; k += kWidth<R>) {
-            const Scaled<Vector<R>> y{gather<R>(relative, g.label + k), load<Int<Vector<R>>>(g.no_token + k)};
+            const Scaled<Vector<R>> y{gather<Vector<R>>(relative, g.label + k), load<Int<Vector<R>>>(g.no_token + k)};
             out.set_from(k, with_mantissa_near_one(y) * scale);
         }
     } else {
         for (int64_t k = 0; k < end; k += kWidth<R>) {
-            const Scaled<Vector<R>> y = scaled_exp(gather<R>(x, g.label + k) - f.max) * scale;
+            const Scaled<Vector<R>> y = scaled_exp(gather<Vector<R>>(x, g.label + k) - f.max) * scale;
             out.set_from(k, {y.m, y.e + load<Int<Vector<R>>>(g.no_token + k)});
         }
     }
+}
+
+// The same as plain numbers, of a frame that is flat.
+static void token_emissions(const float*, const float* relative, const Graph<float>& g, const FrameScores<float>& f,
+                            int64_t end, PlainArray out) {
+    const Vector<double> scale = Narrow::everywhere(Narrow::number(f.token, f.shift));
+    for (int64_t k = 0; k < end; k += kWidth<double>)
+        out.set_from(k, gather<Vector<double>>(relative, g.label + k) * scale);
+    out.set(0, 0);
+    for (int64_t k = g.tokens + 1; k < end; ++k) out.set(k, 0);
 }
 
 // Expected number of times that a frame is spent in each label; `total` of them is one frame.
@@ -117,17 +133,18 @@ struct Occupancy {
 
 // grad_v = P_v − γ_v − γ_★ q_v, with q the softmax over the non-blank outputs; since P_v = q_v (1 − P_blank), it is a
 // multiple of e^(x_v − max), which stands in `out`, but for the labels of the transcript.
-template <class R>
+template <class R, class Count>
 static void finish_gradient(const Graph<R>& g, int64_t outputs, int64_t blank, const FrameScores<R>& f,
-                            const Occupancy<R>& n, const Band& band, const R* token_count, R scale, R* out) {
-    const R share = scale / n.total;
-    const R factor = f.sum > 0 ? (f.non_blank * scale - n.star * share) / f.sum : R(0);
+                            const Occupancy<Count>& n, const Band& band, const Count* token_count, R scale, R* out) {
+    const Count share = scale / n.total;
+    const R factor = f.sum > 0 ? (f.non_blank * scale - static_cast<R>(n.star * share)) / f.sum : R(0);
     int64_t v = 0;
     for (; v + kWidth<R> <= outputs; v += kWidth<R>) store(out + v, load<Vector<R>>(out + v) * factor);
     for (; v < outputs; ++v) out[v] *= factor;
-    out[blank] = plain(f.blank) * scale - n.blank * share;
+    out[blank] = plain(f.blank) * scale - static_cast<R>(n.blank * share);
     const int64_t last = band.end <= g.tokens ? band.end - 1 : g.tokens;
-    for (int64_t k = band.begin > 0 ? band.begin : 1; k <= last; ++k) out[g.label[k]] -= token_count[k] * share;
+    for (int64_t k = band.begin > 0 ? band.begin : 1; k <= last; ++k)
+        out[g.label[k]] -= static_cast<R>(token_count[k] * share);
 }
 
 }  // namespace

@@ -11,23 +11,24 @@
 
 namespace wildctc {
 
-template <class Body>  // body(item), called once for each item in `order`
+// body(item, worker), called once for each item in `order`; worker: 0…threads − 1, of which the calling thread is 0
+template <class Body>
 void parallel_over(const std::vector<int64_t>& order, int threads, const Body& body) {
     const int workers = std::min<int64_t>(threads, static_cast<int64_t>(order.size()));
     std::atomic<size_t> next{0};
     std::exception_ptr error;
     std::mutex error_mutex;
-    const auto work = [&] {
+    const auto work = [&](int worker) {
         try {
-            for (size_t i; (i = next.fetch_add(1)) < order.size();) body(order[i]);
+            for (size_t i; (i = next.fetch_add(1)) < order.size();) body(order[i], worker);
         } catch (...) {
             const std::lock_guard<std::mutex> lock(error_mutex);
             error = std::current_exception();
         }
     };
     std::vector<std::thread> others;
-    for (int i = 1; i < workers; ++i) others.emplace_back(work);
-    work();
+    for (int i = 1; i < workers; ++i) others.emplace_back(work, i);
+    work(0);
     for (std::thread& other : others) other.join();
     if (error) std::rethrow_exception(error);
 }

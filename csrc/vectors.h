@@ -2,6 +2,8 @@
 // Included by kernel.cpp only, which says what WILDCTC_ISA and WILDCTC_VECTOR_BYTES are.
 #pragma once
 
+#include <utility>
+
 #include "scaled.h"
 
 namespace wildctc {
@@ -70,15 +72,57 @@ WILDCTC_INLINE void store(T* to, V x) {
 }
 
 // lane by lane, which is faster than the hardware's gather (1.4× over the whole loss) and than a detour through memory
-template <class R>
-WILDCTC_INLINE Vector<R> gather(const R* from, const int32_t* index) {
-    Vector<R> x;
-    if constexpr (kWidth<R> == 1) {
+template <class V, class T>
+WILDCTC_INLINE V gather(const T* from, const int32_t* index) {
+    V x;
+    if constexpr (sizeof(V) == sizeof(Real<V>)) {
         x = from[*index];
     } else {
-        for (int64_t i = 0; i < kWidth<R>; ++i) x[i] = from[index[i]];
+        for (size_t i = 0; i < sizeof(V) / sizeof(Real<V>); ++i) x[i] = from[index[i]];
     }
     return x;
+}
+
+// A neighbour's number comes by moving lanes, not by a load one position off: over two stores that are still on their way
+// to the cache, such a load would wait for both.
+#if defined(WILDCTC_VECTOR_BYTES)
+template <int first, class V, int... lane>
+WILDCTC_INLINE V lanes_from(V a, V b, std::integer_sequence<int, lane...>) {
+    return __builtin_shufflevector(a, b, (first + lane)...);
+}
+#endif
+
+// lane i: x[i − 1]; lane 0: the last of `before`
+template <class V>
+WILDCTC_INLINE V moved_up(V before, V x) {
+    if constexpr (sizeof(V) == sizeof(Real<V>)) {
+        return before;
+    } else {
+        constexpr int width = sizeof(V) / sizeof(Real<V>);
+        return lanes_from<width - 1>(before, x, std::make_integer_sequence<int, width>());
+    }
+}
+
+// lane i: x[i + 1]; the last lane: the first of `after`
+template <class V>
+WILDCTC_INLINE V moved_down(V x, V after) {
+    if constexpr (sizeof(V) == sizeof(Real<V>)) {
+        return after;
+    } else {
+        return lanes_from<1>(x, after, std::make_integer_sequence<int, sizeof(V) / sizeof(Real<V>)>());
+    }
+}
+
+template <class V>
+WILDCTC_INLINE Scaled<V> moved_up(Scaled<V> before, Scaled<V> x) {
+    const V e = moved_up(same_bits<V>(before.e), same_bits<V>(x.e));
+    return {moved_up(before.m, x.m), same_bits<Int<V>>(e)};
+}
+
+template <class V>
+WILDCTC_INLINE Scaled<V> moved_down(Scaled<V> x, Scaled<V> after) {
+    const V e = moved_down(same_bits<V>(x.e), same_bits<V>(after.e));
+    return {moved_down(x.m, after.m), same_bits<Int<V>>(e)};
 }
 
 template <class R>
@@ -86,39 +130,28 @@ WILDCTC_INLINE Scaled<Vector<R>> every_lane(Scaled<R> x) {
     return {splat<Vector<R>>(x.m), splat<Int<Vector<R>>>(x.e)};
 }
 
-template <class R>
-WILDCTC_INLINE R sum_of_lanes(Vector<R> x) {
-    R lanes[kWidth<R>], sum = 0;
+// The lanes of x, two by two, as `combine` makes one of two.
+template <class R, class Combine>
+WILDCTC_INLINE R over_lanes(Vector<R> x, Combine combine) {
+    R lanes[kWidth<R>];
     store(lanes, x);
-    for (const R lane : lanes) sum += lane;
-    return sum;
+    for (int64_t half = kWidth<R> / 2; half > 0; half /= 2)
+        for (int64_t i = 0; i < half; ++i) lanes[i] = combine(lanes[i], lanes[i + half]);
+    return lanes[0];
 }
 
-// Numbers over positions, as two arrays: one of them at [k], or a vector of them from k on.
 template <class R>
-struct Numbers {
-    R* m;
-    Int<R>* e;
+WILDCTC_INLINE R sum_of_lanes(Vector<R> x) {
+    return over_lanes<R>(x, [](R a, R b) { return a + b; });
+}
 
-    Scaled<R> operator[](int64_t k) const { return {m[k], e[k]}; }
-    void set(int64_t k, Scaled<R> x) const {
-        m[k] = x.m;
-        e[k] = x.e;
-    }
-    Scaled<Vector<R>> from(int64_t k) const { return {load<Vector<R>>(m + k), load<Int<Vector<R>>>(e + k)}; }
-    void set_from(int64_t k, Scaled<Vector<R>> x) const {
-        store(m + k, x.m);
-        store(e + k, x.e);
-    }
-    void clear(int64_t first, int64_t last) const {
-        for (int64_t k = first; k < last; ++k) set(k, {R(1), Format<R>::zero});
-    }
-    void clear_vectors(int64_t first, int64_t last) const {
-        const Scaled<Vector<R>> zero = every_lane(Scaled<R>{R(1), Format<R>::zero});
-        for (int64_t k = first; k < last; k += kWidth<R>) set_from(k, zero);
-    }
-    Numbers at(int64_t offset) const { return {m + offset, e + offset}; }
-};
+// x with its first lanes 0, so many of them
+template <class R>
+WILDCTC_INLINE Vector<R> without_first(Vector<R> x, int64_t count) {
+    Int<R> number[kWidth<R>];
+    for (int64_t i = 0; i < kWidth<R>; ++i) number[i] = static_cast<Int<R>>(i);
+    return load<Int<Vector<R>>>(number) >= splat<Int<Vector<R>>>(static_cast<Int<R>>(count)) ? x : Vector<R>{};
+}
 
 }  // namespace
 }  // namespace WILDCTC_ISA

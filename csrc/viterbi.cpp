@@ -176,7 +176,7 @@ void best_path(const Batch& b, const PathResult& result, int threads) {
     std::iota(order.begin(), order.end(), 0);
     for (int64_t n = 1; n < b.size; ++n)
         offset[static_cast<size_t>(n)] = offset[static_cast<size_t>(n - 1)] + b.target_lengths[n - 1];
-    parallel_over(order, threads, [&](int64_t n) { Viterbi(b, n, offset[static_cast<size_t>(n)]).run(result); });
+    parallel_over(order, threads, [&](int64_t n, int) { Viterbi(b, n, offset[static_cast<size_t>(n)]).run(result); });
 }
 
 }  // namespace wildctc

@@ -2,17 +2,16 @@
 // Included by kernel.cpp only.
 #pragma once
 
-#include "lattice.h"
-#include "vectors.h"
+#include "formats.h"
 
 namespace wildctc {
 namespace WILDCTC_ISA {
 namespace {
 
 // One row of alphas or betas. Without wildcards there is no star row, and `star` is not read.
-template <class R>
+template <class F>
 struct States {
-    Numbers<R> blank, token, star;
+    typename F::Array blank, token, star;
 };
 
 class Arena {
@@ -26,10 +25,10 @@ class Arena {
         return result;
     }
 
-    // with room for a guard on either side, so that k − 1 and k + 1 may be read at the ends
+    void take_numbers(int64_t count, PlainArray& out) { out = {take<double>(count)}; }
     template <class R>
-    Numbers<R> numbers(int64_t count) {
-        return Numbers<R>{take<R>(count + 2 * kLanes), take<Int<R>>(count + 2 * kLanes)}.at(kLanes);
+    void take_numbers(int64_t count, ScaledArray<R>& out) {
+        out = {take<R>(count), take<Int<R>>(count)};
     }
 
     char* end() const { return next_; }
@@ -48,88 +47,91 @@ struct Stretches {
     int64_t last_start() const { return (count - 1) * frames; }
 };
 
-template <class R>
-Stretches stretches_of(int64_t frames, const Graph<R>& g) {
-    const int64_t cell = (g.wildcards ? 4 : 3) * static_cast<int64_t>(sizeof(R) + sizeof(Int<R>));
-    const int64_t allowed = 24 * (g.tokens + 1) - static_cast<int64_t>(sizeof(FrameScores<R>));
-    const int64_t needed = cell * whole_vectors<R>(g.tokens + 1);
+template <class F>
+using GraphFor = Graph<typename F::Logit>;
+
+template <class F>
+Stretches stretches_of(int64_t frames, const GraphFor<F>& g) {
+    const int64_t cell = (g.wildcards ? 4 : 3) * static_cast<int64_t>(sizeof(typename F::One));
+    const int64_t allowed = 24 * (g.tokens + 1) - static_cast<int64_t>(sizeof(FrameScores<typename F::Logit>));
+    const int64_t needed = cell * whole<F>(g.tokens + 1);
     int64_t count = 2;
     while (count < 8 && needed > count * allowed) ++count;
     const int64_t each = larger<int64_t>(1, (frames + count - 1) / count);
     return {larger<int64_t>(1, (frames + each - 1) / each), each};
 }
 
-template <class R>
+template <class F>
 struct Workspace {
-    R *row, *relative, *token_count, *any_count;
-    Numbers<R> either, all;   // forward: B + N, B + N + S. backward: P · beta of N, of S
-    Numbers<R> word_source, word_target;  // B + N where a word starts, at its end; P · beta of S at its end, where it starts
-    Numbers<R> beta;          // (2, states, positions)
-    Numbers<R> alpha;         // (a stretch's frames + 1, states, positions); two rows are enough to go forward
-    Numbers<R> starts;        // (stretches, states, positions): the state before each of them
-    Numbers<R> emission;      // (a stretch's frames, positions)
-    FrameScores<R>* scores;   // (frames)
-    R *bypass, *self_loop, *word;  // arc counts of the current stretch of frames
+    using Logit = typename F::Logit;
+    using Real = typename F::Real;
+
+    Logit *row, *relative;
+    Real *token_count, *any_count;
+    typename F::Array word_source, word_target;  // B + N where a word starts, at its end; P · beta of S at its end, where it starts
+    typename F::Array star;      // backward: P · beta of S, for the arcs' counts
+    typename F::Array beta;      // (2, states, positions)
+    typename F::Array alpha;     // (a stretch's frames + 1, states, positions); two rows are enough to go forward
+    typename F::Array starts;    // (stretches, states, positions): the state before each of them
+    typename F::Array emission;  // (a stretch's frames, positions)
+    FrameScores<Logit>* scores;  // (frames)
+    Real *bypass, *self_loop, *word;  // arc counts since they were last cleared
     char* end;
 
-    Workspace(Arena arena, const Frames& logits, const Graph<R>& g, bool backward) {
-        const int64_t K = whole_vectors<R>(g.tokens + 1), states = g.wildcards ? 3 : 2;
-        const Stretches s = backward ? stretches_of(logits.length, g) : Stretches{1, 1};
-        row = arena.take<R>(logits.outputs);
-        relative = arena.take<R>(logits.outputs);
-        token_count = arena.take<R>(K);
-        any_count = arena.take<R>(K);
-        either = arena.numbers<R>(K);
-        all = arena.numbers<R>(K);
-        word_source = arena.numbers<R>(K);
-        word_target = arena.numbers<R>(K);
-        beta = arena.numbers<R>(2 * states * K);
-        alpha = arena.numbers<R>((s.frames + 1) * states * K);
-        starts = arena.numbers<R>(s.count * states * K);
-        emission = arena.numbers<R>(s.frames * K);
-        scores = arena.take<FrameScores<R>>(backward ? logits.length : 1);
-        bypass = arena.take<R>(K);
-        self_loop = arena.take<R>(K);
-        word = arena.take<R>(g.num_words);
+    Workspace(Arena arena, const Frames& logits, const GraphFor<F>& g, bool backward) {
+        const int64_t K = whole<F>(g.tokens + 1), states = g.wildcards ? 3 : 2;
+        const Stretches s = backward ? stretches_of<F>(logits.length, g) : Stretches{1, 1};
+        row = arena.take<Logit>(logits.outputs);
+        relative = arena.take<Logit>(logits.outputs);
+        token_count = arena.take<Real>(K);
+        any_count = arena.take<Real>(K);
+        arena.take_numbers(K, word_source);
+        arena.take_numbers(K, word_target);
+        arena.take_numbers(K + kStep<F>, star);
+        arena.take_numbers(2 * states * K, beta);
+        arena.take_numbers((s.frames + 1) * states * K, alpha);
+        arena.take_numbers(s.count * states * K, starts);
+        arena.take_numbers(s.frames * K, emission);
+        scores = arena.take<FrameScores<Logit>>(backward ? logits.length : 1);
+        bypass = arena.take<Real>(K);
+        self_loop = arena.take<Real>(K);
+        word = arena.take<Real>(g.num_words);
         end = arena.end();
     }
 };
 
-template <class R>
-int64_t workspace_bytes(const Frames& logits, const Graph<R>& g, bool backward) {
+template <class F>
+int64_t bytes_for(const Frames& logits, const GraphFor<F>& g, bool backward) {
     char* const somewhere = reinterpret_cast<char*>(uintptr_t{64});  // only measured, never touched
-    return Workspace<R>(Arena(somewhere), logits, g, backward).end - somewhere;
+    return Workspace<F>(Arena(somewhere), logits, g, backward).end - somewhere;
 }
 
-template <class R>
-States<R> states_of(Numbers<R> rows, int64_t row, const Graph<R>& g) {
-    const int64_t K = whole_vectors<R>(g.tokens + 1);
-    const Numbers<R> first = rows.at(row * (g.wildcards ? 3 : 2) * K);
+template <class F>
+States<F> states_of(typename F::Array rows, int64_t row, const GraphFor<F>& g) {
+    const int64_t K = whole<F>(g.tokens + 1);
+    const typename F::Array first = rows.at(row * (g.wildcards ? 3 : 2) * K);
     return {first, first.at(K), first.at(g.wildcards ? 2 * K : K)};
 }
 
-template <class R>
-void clear_states(const States<R>& s, int64_t first, int64_t last, const Graph<R>& g) {
-    s.blank.clear(first, last);
-    s.token.clear(first, last);
-    if (g.wildcards) s.star.clear(first, last);
+template <class F>  // [first, last): whole vectors
+void clear_states(const States<F>& s, int64_t first, int64_t last, const GraphFor<F>& g) {
+    clear_vectors<F>(s.blank, first, last);
+    clear_vectors<F>(s.token, first, last);
+    if (g.wildcards) clear_vectors<F>(s.star, first, last);
 }
 
-template <class R>
-void prepare(const Workspace<R>& w, const Graph<R>& g) {
-    const int64_t K = whole_vectors<R>(g.tokens + 1);
-    w.either.clear(-kLanes, K + kLanes);
-    w.all.clear(-kLanes, K + kLanes);
-    w.word_source.clear(0, K);
-    w.word_target.clear(0, K);
+template <class F>
+void prepare(const Workspace<F>& w, const GraphFor<F>& g) {
+    const int64_t K = whole<F>(g.tokens + 1);
+    clear_vectors<F>(w.word_source, 0, K);
+    clear_vectors<F>(w.word_target, 0, K);
+    clear_vectors<F>(w.star, 0, K + kStep<F>);
 }
 
-template <class R>
-void copy_states(Numbers<R> from, int64_t from_row, Numbers<R> to, int64_t to_row, const Graph<R>& g) {
-    const size_t count = static_cast<size_t>((g.wildcards ? 3 : 2) * whole_vectors<R>(g.tokens + 1));
-    const States<R> source = states_of(from, from_row, g), target = states_of(to, to_row, g);
-    std::memcpy(target.blank.m, source.blank.m, count * sizeof(R));
-    std::memcpy(target.blank.e, source.blank.e, count * sizeof(Int<R>));
+template <class F>
+void copy_states(typename F::Array from, int64_t from_row, typename F::Array to, int64_t to_row, const GraphFor<F>& g) {
+    const int64_t count = (g.wildcards ? 3 : 2) * whole<F>(g.tokens + 1);
+    states_of<F>(to, to_row, g).blank.copy_from(states_of<F>(from, from_row, g).blank, count);
 }
 
 }  // namespace

@@ -1,0 +1,108 @@
+// Whether plain doubles are enough for an utterance. Included by kernel.cpp only.
+//
+// Every few frames the emissions of a frame are multiplied by a power of 2 that brings the largest alpha back to 2^512. The
+// same emissions carry the betas, so that alpha · beta always has the scale of the total. What falls below 2^-1022 is lost.
+// On the way forward a lower bound of the numbers that are not 0 tells when that can happen at all; then at most
+// 10 (U + 1) terms a frame are lost, each below 2^-1022, and each can grow no more than all paths that continue it can.
+// That must be 2^-40 of the total. On the way back nothing needs to be foreseen: posteriors of a frame add up to 1, and
+// what is missing there is what was lost.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#if defined(__SSE2__) || defined(_M_X64)
+#include <xmmintrin.h>
+#endif
+
+#include "recursion.h"
+
+namespace wildctc {
+namespace WILDCTC_ISA {
+namespace {
+
+// Subnormal numbers are slow on some processors, and nothing here needs them.
+class FlushToZero {
+#if defined(__SSE2__) || defined(_M_X64)
+  public:
+    FlushToZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
+    ~FlushToZero() { _mm_setcsr(before_); }
+    FlushToZero(const FlushToZero&) = delete;
+
+  private:
+    unsigned before_;
+#endif
+};
+
+WILDCTC_INLINE int64_t exponent_of(double x) {
+    return ((bits_of(x) >> 52) & 2047) - 1023;
+}
+
+class RangeWatch {
+  public:
+    // Looks at the state before a frame, and sets the frame's shift. False: out of range.
+    bool rescale(const States<Narrow>& s, int64_t end, bool wildcards, FrameScores<float>& f) {
+        using V = Vector<double>;
+        const V huge = splat<V>(std::numeric_limits<double>::max());
+        V most{}, least = huge;
+        const auto look = [&](V x) {
+            most = larger(most, x);
+            const V positive = x > 0 ? x : huge;
+            least = positive < least ? positive : least;
+        };
+        for (int64_t k = 0; k < end; k += kStep<Narrow>) {
+            look(s.blank.from(k));
+            look(s.token.from(k));
+            if (wildcards) look(s.star.from(k));
+        }
+        double lanes[2][kWidth<double>], max = 0, min = std::numeric_limits<double>::max();
+        store(lanes[0], most);
+        store(lanes[1], least);
+        for (const double x : lanes[0]) max = larger(max, x);
+        for (const double x : lanes[1]) min = x < min ? x : min;
+        if (max == 0) return true;  // no path; it stays so
+        lowest_ = exponent_of(min);
+        f.shift = static_cast<int32_t>(kTop - exponent_of(max));
+        return f.shift < kMostShift;
+    }
+
+    // Takes account of a frame. False: out of range.
+    bool step(const FrameScores<float>& f, int64_t least_weight) {
+        if (!f.flat || f.token.e < kLeastEmission || f.blank.e < kLeastEmission || f.star.e < kLeastEmission) return false;
+        const int64_t token = f.token.e + f.least, star = f.star.e + least_weight;
+        const int64_t after = lowest_ + f.shift + smaller(smaller(token, f.blank.e), star);
+        const int64_t between = lowest_ + least_weight;
+        const int64_t before = shifted_;
+        shifted_ += f.shift;
+        if (smaller(after, between) < kLost) lost_at_ = smaller(lost_at_, smaller(before, shifted_));
+        lowest_ = larger(after, kLost);
+        stars_ += static_cast<double>(plain(f.star));
+        return true;
+    }
+
+    // The log-likelihood of a total; false if what was lost could be seen in it.
+    bool log_likelihood(double total, int64_t frames, int64_t tokens, double& result) const {
+        constexpr double per_bit = 0.69314718055994530942;
+        const bool nothing_lost = lost_at_ == std::numeric_limits<int64_t>::max();
+        result = total > 0 ? std::log(total) - static_cast<double>(shifted_) * per_bit
+                           : -std::numeric_limits<double>::infinity();
+        if (nothing_lost || frames == 0) return true;
+        const double terms = 10.0 * static_cast<double>(tokens + 1) * static_cast<double>(frames);
+        // a state's continuations: blank, two tokens, and ★ by up to four arcs, of weights up to 1
+        const double growth = 4 * stars_;
+        return result > std::log(terms) + growth + static_cast<double>(kLost - lost_at_ + 40) * per_bit;
+    }
+
+  private:
+    static constexpr int64_t kTop = 512, kMostShift = 1000, kLeastEmission = -200, kLost = -1022;
+
+    static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+    int64_t shifted_ = 0;  // a number is 2^shifted times as large as it should be
+    int64_t lowest_ = 0;   // no number but 0 is below 2^lowest
+    int64_t lost_at_ = std::numeric_limits<int64_t>::max();  // the least `shifted` with which a number may have been lost
+    double stars_ = 0;     // sum of P(★)
+};
+
+}  // namespace
+}  // namespace WILDCTC_ISA
+}  // namespace wildctc
