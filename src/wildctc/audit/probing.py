@@ -6,6 +6,7 @@ puts the rows together in the manifest's order; only then is the output there.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -182,11 +183,20 @@ def _append(
 ) -> None:
     batches = probe_utterances(model, utterances, self_loop=settings["self_loop"], cache=cache, workers=workers)
     with writing(part), open(part, "a+b") as file:
+        _take(file, part)
         if _cut_off_half_a_row(file) == 0:
             file.write(header_line(settings).encode())
         for batch in batches:
             file.write("".join(row_line(_row(found)) for found in batch).encode())
             file.flush()
+
+
+def _take(file: IO[bytes], part: Path) -> None:
+    """Keep a second command from writing the same rows."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise WildCTCError(f"{part}: another process is writing it; wait for it or stop it") from None
 
 
 def _row(found: ProbedUtterance | UtteranceError) -> dict[str, Any]:
