@@ -20,7 +20,7 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.files import write_text
+    from wildctc.files import check_writable, write_text
     from wildctc.graph import draw_graph
     from wildctc.training.weights import criterion_at
 
@@ -30,6 +30,7 @@ def run(options: argparse.Namespace) -> None:
     criterion = criterion_at(name, options.epoch, options.run_folder)
     tokens, words = _tokens(options)
     title = f"{criterion.name}, epoch {criterion.epoch}" if criterion.settings.schedule != "none" else criterion.name
+    check_writable(Path(options.output))
     write_text(Path(options.output), draw_graph(tokens, words, criterion.wildcards, title))
     count = len({word for word in words if word >= 0})
     print(f"{options.output}: {len(tokens)} tokens in {count} word{'s' * (count != 1)}, {title}")
