@@ -9,7 +9,9 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 import soundfile
+import torch
 from probes import RATE, SCRIPTS, probed, voice, write
+from tones import make_corpus, read_rows, write_rows
 
 from wildctc.audit.issues import issues_of, suspicion
 from wildctc.audit.playable import outline
@@ -236,6 +238,25 @@ def test_a_folder_with_other_files_is_not_touched(tmp_path, utterances, capsys):
     assert "holds other files" in capsys.readouterr().err
     assert main(["audit", str(probe), "-o", str(tmp_path / "thesis/chapter.tex")]) == 2
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
+
+
+@pytest.mark.slow
+def test_from_a_trained_model_to_a_page_that_puts_wrong_transcripts_first(tmp_path):
+    torch.set_num_threads(1)
+    recipe = make_corpus(tmp_path / "speech")
+    assert main(["train", str(recipe), "--out", str(tmp_path / "run"), "--data.workers", "0"]) == 0
+    rows = read_rows(tmp_path / "speech/test.jsonl")
+    wrong = {row["id"] for row in rows[::3]}
+    for row in rows[::3]:
+        row["text"] = row["text"].translate(str.maketrans("abcdef", "bcdefa"))
+    write_rows(tmp_path / "speech/test.jsonl", rows)
+    words = ["probe", str(tmp_path / "run"), str(tmp_path / "speech/test.jsonl"), "-o", str(tmp_path / "probe.jsonl")]
+    assert main([*words, "--workers", "0"]) == 0
+    assert main(["audit", str(tmp_path / "probe.jsonl"), "-o", str(tmp_path / "report")]) == 0
+    found = rows_of(tmp_path / "report")
+    assert len(found) == len(rows)
+    assert set(sorted(found, key=lambda id: -found[id]["suspicion"])[: len(wrong)]) == wrong
+    assert all((tmp_path / "report" / row["audio"]).is_file() for row in found.values())
 
 
 def test_the_page_needs_no_network_and_makes_no_markup_of_data():
