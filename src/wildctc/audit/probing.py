@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple, Protocol
 import torch
 
 from wildctc.audit.probe import probe_logits
-from wildctc.audit.probed import ProbedUtterance, as_row, check_settings, header_line, row_line
+from wildctc.audit.probed import ProbedToken, ProbedUtterance, ProbedWord, as_row, check_settings, header_line, row_line
 from wildctc.corpora import Rejects, Utterance, UtteranceError
 from wildctc.distributed import Processes
 from wildctc.errors import WildCTCError
@@ -156,12 +156,18 @@ def _probe_batch(
 
 
 def _named(utterance: Utterance, probed: ProbedUtterance) -> ProbedUtterance:
+    duration = utterance.duration or probed.duration
+    # Convolutions lose as much of the audio at its beginning as at its end, so the frames lie in its middle.
+    shift = (duration - probed.duration) / 2
+    units: list[ProbedToken | ProbedWord] = [*probed.tokens, *probed.words]
+    for unit in units:
+        unit.start, unit.end = (min(max(0.0, time + shift), duration) for time in (unit.start, unit.end))
     return replace(
         probed,
         id=utterance.id,
         audio=str(utterance.audio),
         offset=utterance.start,
-        duration=utterance.duration or probed.duration,
+        duration=duration,
         channel=utterance.channel,
         speaker=utterance.speaker,
     )
