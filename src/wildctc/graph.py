@@ -23,7 +23,8 @@ FONTS = "DejaVu Sans, Noto Sans, Verdana, sans-serif"
 ROW = 1060  # that the arcs of a row may take
 MARGIN = 52
 RADIUS = 17
-STEP = 66  # from one state to the next, or more if the token is long
+STEP = 66  # from one state to the next, or more if the token is long or there are few
+NARROWEST = 640
 LETTER = 11
 RISE = 58, 118  # of a bypass and of a word bypass, whose apex is at three quarters of it
 SINK = 52  # of a self-loop
@@ -51,7 +52,7 @@ def draw_graph(tokens: Sequence[str], words: Sequence[int], wildcards: Wildcards
     graph = _Graph(tokens, words, wildcards)
     rows = _rows([graph.width(u) for u in range(len(tokens))], graph.words)
     drawn = [_Row(graph, *row) for row in rows]
-    width = max(640, *(row.width for row in drawn))
+    width = max(NARROWEST, *(row.width for row in drawn))
     body, y = [], 56 if title else 20
     if title:
         body.append(_text(MARGIN - 30, 36, html.escape(title), size=16, anchor="start"))
@@ -87,9 +88,10 @@ class _Graph:
         self.top = RADIUS + 16 + round(0.75 * max(rises, default=14))  # the words' names are above this
         self.above = self.top + 30
         self.below = 84 if wildcards.self_loop is not None else 40
+        self.step = min(130, max(STEP, (NARROWEST - 2 * MARGIN) // max(1, len(tokens))))
 
     def width(self, token: int) -> int:
-        return max(STEP, 2 * RADIUS + 24 + LETTER * len(self.tokens[token]))
+        return max(self.step, 2 * RADIUS + 24 + LETTER * len(self.tokens[token]))
 
 
 def _words(tokens: Sequence[str], words: Sequence[int]) -> Iterator[Word]:
