@@ -33,6 +33,7 @@ bench: setup
 	$(PY) benchmarks/loss.py
 	$(PY) benchmarks/encoders.py
 	$(PY) benchmarks/decoding.py
+	$(PY) benchmarks/probe.py
 
 # The golden and edge cases under AddressSanitizer and UBSan. Python itself leaks at exit, so leaks are not looked for.
 sanitize: setup
