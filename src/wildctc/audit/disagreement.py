@@ -119,6 +119,8 @@ class _Aligned:
 
     def changes(self, starts: np.ndarray, stops: np.ndarray) -> dict[int, Change]:
         """The words that are changed: those that do not stand whole and alone in the text."""
+        if not self.insertions and not self.changed.any():
+            return {}
         space = np.concatenate([[True], code_points(self.text) == ord(" "), [True]])  # entry j + 1 is character j
         first, last = self.places[starts], self.places[stops - 1]
         so_far = np.concatenate([[0], np.cumsum(self.changed)])
