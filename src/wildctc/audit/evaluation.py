@@ -65,38 +65,52 @@ def evaluate(units: Units, *, resamples: int = 1000, seed: int = 0) -> dict[str,
     """
     rng = np.random.default_rng([seed, 1])  # not the numbers that a score drawn with the same seed has
     ties = rng.random(len(units.wrong))
-    utterances = int(units.utterance.max()) + 1 if len(units.utterance) else 0
-    counts = rng.multinomial(utterances, [1 / utterances] * utterances, resamples if utterances else 0)
-    measured = {}  # name → (1 + resamples, 2): AUC and precision, of all first
+    size = int(units.utterance.max()) + 1 if len(units.utterance) else 0
+    counts = rng.multinomial(size, [1 / size] * size, resamples) if size else np.zeros((resamples, 0))
+    counts = np.concatenate([np.ones((1, size)), counts])  # all utterances once, then the resamples
+    measured = {}  # name → (1 + resamples,) AUC, (1 + resamples,) precision
     for name, score in units.scores.items():
         order = np.lexsort((ties, score))
         wrong, utterance = units.wrong[order], units.utterance[order]
-        whole = _measure(wrong, np.ones(len(order)))
-        measured[name] = np.array([whole, *(_measure(wrong, count[utterance].astype(float)) for count in counts)])
-    first = next(iter(measured.values()), np.zeros((1, 2)))
+        measured[name] = _aucs(wrong, utterance, counts), _precisions(wrong[::-1], utterance[::-1], counts)
+    first = next(iter(measured.values()), (np.zeros(1),))[0]
     return {
-        name: Found(_interval(m[:, 0]), _interval(m[:, 1]), _interval(first[:, 0] - m[:, 0]))
-        for name, m in measured.items()
+        name: Found(_interval(auc), _interval(precision), _interval(first - auc))
+        for name, (auc, precision) in measured.items()
     }
 
 
-def _measure(wrong: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """AUC and precision of units in the order of their scores, each counted `weight` times."""
-    positive = np.where(wrong, weight, 0.0)
-    negative = weight - positive
-    below = np.cumsum(negative)
-    total_positive, total_negative = positive.sum(), below[-1] if len(below) else 0.0
-    if not total_positive or not total_negative:
-        return math.nan, math.nan
-    # copies of one unit are all of a kind, so none of a unit's own negatives lie below its positives
-    auc = float(positive @ below / (total_positive * total_negative))
-    flagged = max(1.0, math.ceil(FLAGGED * (total_positive + total_negative)))
-    from_top = np.cumsum(weight[::-1])
-    inside = int(np.searchsorted(from_top, flagged))
-    share = positive[::-1][:inside].sum() if inside else 0.0
-    before = from_top[inside - 1] if inside else 0.0
-    share += min(float(positive[::-1][inside]), flagged - before)
-    return auc, float(share / flagged)
+def _aucs(wrong: np.ndarray, utterance: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The AUC of units in the order of their scores, for each row of counts: how often each utterance is taken.
+
+    The number of right pairs is a sum over pairs of utterances, which is counted once for all resamples.
+    """
+    size = counts.shape[1]
+    pairs = np.zeros((size, size))  # wrong units of one above correct ones of the other
+    below = np.zeros(size)
+    start = 0
+    for place in np.flatnonzero(wrong).tolist():
+        below += np.bincount(utterance[start:place], minlength=size)
+        pairs[utterance[place]] += below
+        start = place + 1
+    positive, negative = (np.bincount(utterance[chosen], minlength=size) for chosen in (wrong, ~wrong))
+    with np.errstate(invalid="ignore"):
+        return ((counts @ pairs) * counts).sum(1) / ((counts @ positive) * (counts @ negative))
+
+
+def _precisions(wrong: np.ndarray, utterance: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The share of wrong units among the flagged, of units from the highest score down, for each row of counts."""
+    sizes = counts @ np.bincount(utterance, minlength=counts.shape[1])
+    flagged = np.maximum(1.0, np.ceil(FLAGGED * sizes))
+    top = min(len(wrong), int(4 * FLAGGED * len(wrong)) + 1)
+    while top < len(wrong) and (counts[:, utterance[:top]].sum(1) < flagged).any():
+        top *= 2
+    weights = counts[:, utterance[:top]]
+    before = np.cumsum(weights, 1) - weights
+    inside = np.clip(flagged[:, None] - before, 0.0, weights)  # how much of each unit is flagged
+    found = (inside * wrong[:top]).sum(1) / flagged
+    none_wrong = counts @ np.bincount(utterance[wrong], minlength=counts.shape[1]) == 0
+    return np.where(none_wrong, math.nan, found)
 
 
 def _interval(measured: np.ndarray) -> Interval:
