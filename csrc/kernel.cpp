@@ -192,7 +192,7 @@ bool run_backward(Backward<F>& b, int64_t first, int64_t count) {
         const Emissions<F> f(w.scores[t]);
         send_back_through_words<F, A>(g, b.beta, f, b.band, w);
         const auto n = occupancy<F, A>(states_of<F>(w.alpha, i + 1, g), b.beta, b.unit, b.band, w);
-        if (F::limited && !(std::abs(n.total - 1) < 1e-6)) return false;
+        if (F::limited && !(std::abs(n.total - 1) < 1e-8)) return false;
         if (b.gradient.data != nullptr)
             finish_gradient(g, b.logits.outputs, b.logits.blank, w.scores[t], n, b.band, w.token_count, b.scale,
                             row_of<Logit>(b.gradient, t));

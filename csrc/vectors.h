@@ -85,12 +85,16 @@ WILDCTC_INLINE V gather(const T* from, const int32_t* index) {
 
 // A neighbour's number comes by moving lanes, not by a load one position off: over two stores that are still on their way
 // to the cache, such a load would wait for both.
-#if defined(WILDCTC_VECTOR_BYTES)
 template <int first, class V, int... lane>
 WILDCTC_INLINE V lanes_from(V a, V b, std::integer_sequence<int, lane...>) {
+#if !defined(WILDCTC_VECTOR_BYTES)
+    return first == 0 ? a : b;
+#elif defined(__clang__) || __GNUC__ >= 12
     return __builtin_shufflevector(a, b, (first + lane)...);
-}
+#else
+    return __builtin_shuffle(a, b, Int<V>{(first + lane)...});
 #endif
+}
 
 // lane i: x[i − 1]; lane 0: the last of `before`
 template <class V>
