@@ -26,6 +26,8 @@ FONTS = (
 )
 needs_fonts = pytest.mark.skipif("NotoSansTamil" not in FONTS, reason="no fonts: apt-get install fonts-noto-core")
 
+PATIENCE = 120  # seconds: tests share their machine, and a page that is stuck stays so
+
 IMAGE = '<img src=x onerror="window.pwned=1">'
 MARKUP = probed(
     IMAGE,
@@ -64,6 +66,7 @@ class Page:
 
     def __init__(self, browser, report, **options):
         self.context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+        self.context.set_default_timeout(1000 * PATIENCE)
         self.page = self.context.new_page()
         self.errors, self.addresses = [], []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -78,7 +81,7 @@ class Page:
 
     def until(self, condition):
         """Playwright's own waiting evaluates strings in the page, which the page's policy forbids."""
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + PATIENCE
         while not self.run(f"() => Boolean({condition})"):
             assert time.monotonic() < limit, condition
             time.sleep(0.01)
@@ -526,7 +529,7 @@ def test_decisions_of_two_reports_do_not_mix(page, browser, tmp_path):
 
 @pytest.mark.slow
 def test_ten_thousand_utterances_do_not_freeze_the_page(browser, tmp_path):
-    """Bounds are generous, since tests share their machine: each is several times what an idle one needs."""
+    """Milliseconds are several times what an idle machine needs."""
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefgh"), rng.integers(2, 8))) for _ in range(500)]
     utterances = []
@@ -537,18 +540,20 @@ def test_ten_thousand_utterances_do_not_freeze_the_page(browser, tmp_path):
     write_report(write(tmp_path, utterances), tmp_path / "report")
     began = time.monotonic()
     page = Page(browser, tmp_path / "report")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
     assert len(page.listed()) == 10_000
-    took = """(act) => { const began = performance.now(); eval(act); return performance.now() - began; }"""
-    took = took.replace(
-        "eval(act)",
-        "({ search: () => { byName('search').value = 'abc'; app.refilter(); },"
-        " clear: () => { byName('search').value = ''; app.refilter(); },"
-        " end: () => app.move(Infinity), next: () => app.move(-1),"
-        " jump: () => { byName('list').scrollTop = 400000; app.list.draw(); } })[act]()",
-    )
-    for act, limit in (("search", 1000), ("clear", 1000), ("end", 500), ("next", 300), ("jump", 300)):
-        assert page.run(took, act) < limit, act
+    acts = {
+        "byName('search').value = 'abc'; app.refilter()": 500,
+        "byName('search').value = ''; app.refilter()": 500,
+        "app.move(Infinity)": 200,
+        "app.move(-1)": 200,
+        "byName('list').scrollTop = 400000; app.list.draw()": 200,
+    }
+    for act, limit in acts.items():  # the best of some, so that what else runs here does not count
+        took = [
+            page.run(f"() => {{ const t = performance.now(); {act}; return performance.now() - t; }}") for _ in "12345"
+        ]
+        assert min(took) < limit, act
     assert page.run("document.querySelectorAll('.row').length") < 40
     assert page.run("highlights.reduce((sum, highlight) => sum + highlight.size, 0)") < 2000
     frames = page.run("""async () => {
@@ -562,7 +567,7 @@ def test_ten_thousand_utterances_do_not_freeze_the_page(browser, tmp_path):
       }
       return waits.sort((a, b) => a - b);
     }""")
-    assert frames[30] < 200
+    assert frames[6] < 100
     shown = page.run("[...document.querySelectorAll('.row')].map((e) => e.getBoundingClientRect().top)")
     assert min(shown) < 150
     assert max(shown) > 700

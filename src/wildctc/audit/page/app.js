@@ -1,51 +1,47 @@
 // Puts the parts together: which utterance is chosen, what keys do.
 "use strict";
 
-const KEYS = [
-  ["j ↓ / k ↑", "next / previous utterance"],
-  ["space", "play all, or stop"],
-  ["→ / ←", "next / previous word, and play it"],
-  ["Enter", "play the word again"],
-  ["n", "play the next finding"],
-  ["1 … 9", "take a finding over into the fix"],
-  ["a", "accept: the transcript is right"],
-  ["f", "fix: edit the transcript (Enter saves, Esc leaves)"],
-  ["s", "skip"],
-  ["u", "undo the last decision"],
-  ["r", "playing speed"],
-  ["/", "search (Esc clears)"],
-  ["PgUp PgDn Home End", "move in the list"],
-  ["?", "this help"],
-];
+const LISTED = 500; // utterances that could not be probed
 const SPEEDS = [1, 0.75, 0.5];
 const CONTEXT = 0.3; // seconds played on both sides of speech that is not written, or of text that was not said
 
 class App {
   constructor() {
-    this.decisions = new Decisions(report.info.key, () => { this.refilter(); this.detail.showDecision(); });
+    this.decisions = new Decisions(report.info.key, () => {
+      this.refilter();
+      this.detail.showDecision();
+    });
     this.history = []; // of decisions: [row, what was decided before]
     this.filters = new Filters(this.decisions, () => this.refilter());
     this.player = new Player((row, time) => row === this.row && this.detail.tick(time), say);
     this.detail = new Detail(byName("detail"), this.decisions, this);
-    this.list = new VirtualList(byName("list"), (element, row) => this.fillRow(element, row), (row, event) => this.clicked(row, event));
+    this.list = new VirtualList(
+      byName("list"),
+      (element, row) => showRow(element, row, this.decisions.of(row)?.decision),
+      (row, event) => this.clicked(row, event),
+    );
     byName("name").textContent = report.info.name;
     document.title = `${report.info.name} – audit`;
     byName("export").onclick = () => this.export();
     byName("load").onclick = () => byName("file").click();
     byName("file").onchange = (event) => this.load(event.target);
-    byName("help").onclick = () => this.help();
+    byName("help").onclick = () => byName("about").showModal();
+    this.fillHelp();
     document.addEventListener("keydown", (event) => this.key(event));
     this.refilter();
     this.choose(this.list.rows.find((row) => !this.decisions.of(row)) ?? this.list.rows[0]);
     byName("list").focus();
-    if (!this.decisions.kept) say("This browser keeps nothing for this page: export the decisions before you close it.");
+    if (!this.decisions.kept)
+      say("This browser keeps nothing for this page: export the decisions before you close it.");
   }
 
   refilter() {
     const rows = this.filters.apply();
     this.list.setRows(rows, this.row);
     const total = plural(report.rows.length, "utterance");
-    byName("count").textContent = this.filters.narrowed ? `${rows.length.toLocaleString("en")} of ${total}` : `${total}, most suspicious first`;
+    byName("count").textContent = this.filters.narrowed
+      ? `${rows.length.toLocaleString("en")} of ${total}`
+      : `${total}, most suspicious first`;
     if (!rows.includes(this.row) && rows.length) this.choose(rows[0]);
     this.showProgress();
   }
@@ -53,30 +49,10 @@ class App {
   showProgress() {
     const { accept, fix, skip } = this.decisions.counts();
     const done = accept + fix + skip;
-    byName("progress").textContent = `${done.toLocaleString("en")} of ${report.rows.length.toLocaleString("en")} decided`;
+    byName("progress").textContent =
+      `${done.toLocaleString("en")} of ${report.rows.length.toLocaleString("en")} decided`;
     byName("progress").title = `${accept} accepted, ${fix} fixed, ${skip} skipped`;
     byName("export").disabled = done === 0;
-  }
-
-  fillRow(element, row) {
-    const made = this.decisions.of(row)?.decision;
-    element.querySelectorAll(".excerpt").forEach(unshade);
-    const excerpt = make("div", { class: "excerpt", dir: "auto" });
-    showTranscript(excerpt, row, excerptStart(row));
-    const speaker = speakerName(row);
-    const worst = Math.max(...row.worst);
-    const counts = KINDS.map((kind) => [kind, row.issues.filter((issue) => issue.kind === kind && issue.score >= 0.5).length]);
-    element.replaceChildren(
-      make("div", { class: "head" },
-        make("span", { class: "score", title: "Score of the worst finding" }, worst ? worst.toFixed(2) : "–"),
-        make("bdi", { class: "id" }, row.id),
-        speaker && make("bdi", { class: "speaker" }, speaker),
-        ...counts.map(([kind, n]) => n > 0 && make("span", { class: `sign ${kind}`, title: KIND_NAMES[kind] }, `${KIND_SIGNS[kind]}${n > 1 ? n : ""}`)),
-        made && make("span", { class: `made ${made}` }, DECISIONS[made])),
-      excerpt,
-      make("div", { class: "worst", dir: "auto" }, ...(row.issues.length ? differenceOf(row.issues[0]) : ["nothing doubtful"])));
-    element.style.setProperty("--worst", worst);
-    element.classList.toggle("decided", Boolean(made));
   }
 
   clicked(row, event) {
@@ -91,7 +67,9 @@ class App {
     this.row = row;
     this.finding = -1;
     this.list.choose(row);
-    const rank = `${(this.list.rows.indexOf(row) + 1).toLocaleString("en")} of ${this.list.rows.length.toLocaleString("en")}`;
+    const rank = [this.list.rows.indexOf(row) + 1, this.list.rows.length]
+      .map((n) => n.toLocaleString("en"))
+      .join(" of ");
     this.detail.show(row, rank).catch((error) => say(error.message));
     this.player.open(row);
   }
@@ -151,7 +129,8 @@ class App {
     if (step && next) this.choose(next);
     this.changed(row);
     byName("list").focus();
-    if (!this.decisions.kept) say("The browser does not keep decisions any more: export them before you close the page.");
+    if (!this.decisions.kept)
+      say("The browser does not keep decisions any more: export them before you close the page.");
   }
 
   changed(row) {
@@ -172,7 +151,8 @@ class App {
 
   export() {
     this.decisions.download();
-    say(`${plural(this.decisions.made.size, "decision")} exported; apply them with: wildctc apply-fixes MANIFEST ${report.info.name}-decisions.jsonl -o OUT`);
+    const command = `wildctc apply-fixes MANIFEST ${report.info.name}-decisions.jsonl -o OUT`;
+    say(`${plural(this.decisions.made.size, "decision")} exported; apply them with: ${command}`);
   }
 
   async load(input) {
@@ -185,22 +165,14 @@ class App {
     this.detail.showDecision();
   }
 
-  help() {
+  fillHelp() {
     const { settings, leftOut } = report.info;
-    const about = byName("about");
-    const known = Object.entries(settings).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`);
-    about.replaceChildren(make("div", {},
-      make("h2", {}, "Keys"),
-      make("table", {}, ...KEYS.map(([key, what]) => make("tr", {}, make("th", {}, make("kbd", {}, key)), make("td", {}, what)))),
-      make("h2", {}, "What is shown"),
-      make("p", {}, "The darker a character, the more probable it is that it was not said; the bar below a word says the same of the word as a whole. ",
-        "~ something else was said, − text that was not said, + speech that is not written. Utterances are ranked by the sum of their findings, or by the worst of the kinds that are chosen. In the outline, click a word or character to hear it, or drag over a stretch."),
-      make("p", {}, "Decisions are kept in this browser, for this report. Export them to apply them, or to go on elsewhere."),
-      make("p", { class: "settings" }, `The probe: ${known.join(", ")}`),
-      leftOut.length > 0 && make("details", {}, make("summary", {}, `${plural(leftOut.length, "utterance")} could not be probed`),
-        make("ul", {}, ...leftOut.slice(0, 200).map(([id, reason]) => make("li", {}, make("bdi", {}, id), `: ${reason}`)))),
-      make("button", { class: "main", onclick: () => about.close() }, "Close")));
-    about.showModal();
+    const known = Object.entries(settings).map(([name, value]) => `${name} ${JSON.stringify(value)}`);
+    byName("settings").textContent = known.join(", ");
+    byName("left-out").hidden = leftOut.length === 0;
+    byName("left-out").firstChild.textContent = `${plural(leftOut.length, "utterance")} could not be probed`;
+    const reasons = leftOut.slice(0, LISTED).map(([id, reason]) => make("li", {}, make("bdi", {}, id), `: ${reason}`));
+    byName("left-out").lastChild.append(...reasons);
   }
 
   key(event) {
@@ -208,15 +180,19 @@ class App {
     const field = event.target.closest("input[type=search], select, textarea");
     if (field) {
       if (event.key === "Escape") {
-        if (field.type === "search" && field.value) { field.value = ""; this.refilter(); event.preventDefault(); }
-        else byName("list").focus();
+        if (field.type === "search" && field.value) {
+          field.value = "";
+          this.refilter();
+          event.preventDefault();
+        } else byName("list").focus();
       } else if (event.key === "Enter" && field.type === "search") byName("list").focus();
       return;
     }
     // a button has its own use for some keys, a slider for others
     if ([" ", "Enter"].includes(event.key) && event.target.closest("button, summary, input")) return;
     if (/^(Arrow|Page|Home|End)/.test(event.key) && event.target.closest("input")) return;
-    const action = this.actions()[event.key] ?? (/^[1-9]$/.test(event.key) && (() => this.detail.take(Number(event.key) - 1)));
+    const action =
+      this.actions()[event.key] ?? (/^[1-9]$/.test(event.key) && (() => this.detail.take(Number(event.key) - 1)));
     if (!action || !this.row) return;
     event.preventDefault();
     action();
@@ -231,22 +207,31 @@ class App {
       if (length) this.playWord(Math.min(length - 1, Math.max(0, from + step)));
     };
     return {
-      j: () => this.move(1), ArrowDown: () => this.move(1), k: () => this.move(-1), ArrowUp: () => this.move(-1),
-      PageDown: () => this.move(page), PageUp: () => this.move(-page), Home: () => this.move(-Infinity), End: () => this.move(Infinity),
-      " ": () => this.playAll(), ArrowRight: word(forward), ArrowLeft: word(-forward),
+      j: () => this.move(1),
+      ArrowDown: () => this.move(1),
+      k: () => this.move(-1),
+      ArrowUp: () => this.move(-1),
+      PageDown: () => this.move(page),
+      PageUp: () => this.move(-page),
+      Home: () => this.move(-Infinity),
+      End: () => this.move(Infinity),
+      " ": () => this.playAll(),
+      ArrowRight: word(forward),
+      ArrowLeft: word(-forward),
       Enter: () => this.playWord(this.detail.word ?? 0),
       n: () => this.playFinding((this.finding + 1) % Math.max(1, this.row.issues.length)),
-      a: () => this.decide("accept"), f: () => this.decide("fix"), s: () => this.decide("skip"), u: () => this.undo(),
-      r: () => this.changeSpeed(), "/": () => { byName("search").focus(); byName("search").select(); }, "?": () => this.help(),
+      a: () => this.decide("accept"),
+      f: () => this.decide("fix"),
+      s: () => this.decide("skip"),
+      u: () => this.undo(),
+      r: () => this.changeSpeed(),
+      "/": () => {
+        byName("search").focus();
+        byName("search").select();
+      },
+      "?": () => byName("about").showModal(),
     };
   }
-}
-
-// Where the list's excerpt begins, so that the worst finding is in it.
-function excerptStart(row) {
-  const { issues: [worst], words } = row;
-  if (!worst || worst.begin < 30) return 0;
-  return words[Math.max(0, Math.min(worst.word, words.length - 1) - 2)].begin;
 }
 
 function say(message) {
@@ -254,11 +239,20 @@ function say(message) {
   toast.textContent = message;
   toast.hidden = false;
   clearTimeout(say.timer);
-  say.timer = setTimeout(() => { toast.hidden = true; }, 3000 + 60 * message.length);
+  say.timer = setTimeout(
+    () => {
+      toast.hidden = true;
+    },
+    3000 + 60 * message.length,
+  );
 }
 
 byName("count").textContent = "Loading…";
-loadReport().then(() => { window.app = new App(); }).catch((error) => {
-  byName("count").textContent = error.message;
-  console.error(error);
-});
+loadReport()
+  .then(() => {
+    window.app = new App();
+  })
+  .catch((error) => {
+    byName("count").textContent = error.message;
+    console.error(error);
+  });

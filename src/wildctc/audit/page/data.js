@@ -11,9 +11,15 @@ const detailFiles = new Map(); // number → values, the one used last at the en
 const KEPT = 40; // files of details
 
 const wildctc = {
-  report(info) { report.info = info; },
-  rows(number, values) { rowFiles[number] = values; },
-  details(number, values) { detailFiles.set(number, values); },
+  report(info) {
+    report.info = info;
+  },
+  rows(number, values) {
+    rowFiles[number] = values;
+  },
+  details(number, values) {
+    detailFiles.set(number, values);
+  },
 };
 
 // Run a script of the report's folder; resolves when it has run.
@@ -22,7 +28,10 @@ function loadScript(address) {
     const script = document.createElement("script");
     script.src = address;
     script.charset = "utf-8";
-    script.onload = () => { script.remove(); resolve(); };
+    script.onload = () => {
+      script.remove();
+      resolve();
+    };
     script.onerror = () => reject(new Error(`${address} cannot be read: is the whole folder of the report here?`));
     document.head.append(script);
   });
@@ -52,8 +61,8 @@ function makeRow(values, number) {
 
 const speakerName = (row) => report.info.speakers[row.speaker];
 
-// What only the chosen utterance needs: tokens, sounds between them, what was heard at each word, the sound's peaks, the
-// name of its file.
+// What only the chosen utterance needs: tokens, sounds between them, what was heard at each word, the peaks of the
+// sound, the name of its file.
 async function loadDetail(row) {
   const number = Math.floor(row.number / report.info.perDetails);
   if (!detailFiles.has(number)) await loadScript(numbered("details", number));

@@ -15,8 +15,12 @@ class Decisions {
     } catch {
       this.kept = false;
     }
-    window.addEventListener("storage", (event) => { // another window of this report
-      if (event.key && event.key.startsWith(this.prefix)) { this.take(event.key); onchange(); }
+    window.addEventListener("storage", (event) => {
+      // another window of this report
+      if (event.key && event.key.startsWith(this.prefix)) {
+        this.take(event.key);
+        onchange();
+      }
     });
   }
 
@@ -28,7 +32,9 @@ class Decisions {
     else if (report.byId.has(id)) this.made.set(id, JSON.parse(value));
   }
 
-  of(row) { return this.made.get(row.id) ?? null; }
+  of(row) {
+    return this.made.get(row.id) ?? null;
+  }
 
   // decision: {decision, fixed} or null for none. Returns what it was before.
   set(row, decision) {
@@ -72,11 +78,19 @@ class Decisions {
   // Take decisions from JSON lines, in place of those that were made here; says what became of them.
   load(text) {
     let loaded = 0;
-    const unknown = [], changed = [];
-    for (const [number, line] of text.replace(/^\ufeff/, "").split("\n").entries()) {
+    const unknown = [],
+      changed = [];
+    for (const [number, line] of text
+      .replace(/^\ufeff/, "")
+      .split("\n")
+      .entries()) {
       if (!line.trim()) continue;
       let given;
-      try { given = JSON.parse(line); } catch { return `line ${number + 1} is not JSON; ${loaded} decisions loaded`; }
+      try {
+        given = JSON.parse(line);
+      } catch {
+        return `line ${number + 1} is not JSON; ${loaded} decisions loaded`;
+      }
       const row = report.byId.get(given?.id);
       if (!Object.hasOwn(DECISIONS, given?.decision) || (given.decision === "fix" && typeof given.fixed !== "string"))
         return `line ${number + 1} is no decision; ${loaded} decisions loaded`;

@@ -2,7 +2,7 @@
 "use strict";
 
 class Detail {
-  // act: {play(start, end, word), decide(name), save(text)}; decisions: see decisions.js.
+  // act: what a person does: play, playAll, playWord, playFinding, changeSpeed, decide, save (see app.js).
   constructor(element, decisions, act) {
     this.element = element;
     this.decisions = decisions;
@@ -17,7 +17,11 @@ class Detail {
     this.speed = make("button", { title: "Playing speed (r)", onclick: () => act.changeSpeed() }, "1×");
     this.findings = make("ol", { class: "findings" });
     this.fixed = make("p", { class: "fixed", hidden: true });
-    this.editor = new Editor((text) => act.save(text), () => this.closeEditor(), () => this.showTaken());
+    this.editor = new Editor(
+      (text) => act.save(text),
+      () => this.closeEditor(),
+      () => this.showTaken(),
+    );
     this.drafts = new Map(); // row → a fix that was begun
     this.buttons = this.makeButtons();
     this.transcript.addEventListener("click", (event) => {
@@ -32,9 +36,18 @@ class Detail {
   }
 
   makeButtons() {
-    const labels = { accept: ["Accept", "a", "It is right as it stands"], fix: ["Fix…", "f", "Correct it"], skip: ["Skip", "s", "Leave it for others"] };
+    const labels = {
+      accept: ["Accept", "a", "It is right as it stands"],
+      fix: ["Fix…", "f", "Correct it"],
+      skip: ["Skip", "s", "Leave it for others"],
+    };
     return Object.entries(labels).map(([name, [text, key, title]]) =>
-      make("button", { class: `decide ${name}`, title, "aria-pressed": "false", onclick: () => this.act.decide(name) }, `${text} `, make("kbd", {}, key)),
+      make(
+        "button",
+        { class: `decide ${name}`, title, "aria-pressed": "false", onclick: () => this.act.decide(name) },
+        `${text} `,
+        make("kbd", {}, key),
+      ),
     );
   }
 
@@ -42,12 +55,22 @@ class Detail {
     this.bar = make("div", { class: "buttons" }, ...this.buttons);
     this.foot = make("div", { class: "foot" }, this.fixed, this.bar);
     this.element.append(
-      make("div", { class: "scroll" },
-        this.title, this.about, this.transcript, this.note,
-        make("div", { class: "controls" }, this.play, this.speed, legend()), this.wave.element,
-        make("h3", {}, "Findings"), this.findings,
-        make("h3", {}, "Heard"), this.heard),
-      this.foot);
+      make(
+        "div",
+        { class: "scroll" },
+        this.title,
+        this.about,
+        this.transcript,
+        this.note,
+        make("div", { class: "controls" }, this.play, this.speed, legend()),
+        this.wave.element,
+        make("h3", {}, "Findings"),
+        this.findings,
+        make("h3", {}, "Heard"),
+        this.heard,
+      ),
+      this.foot,
+    );
   }
 
   async show(row, rank) {
@@ -77,37 +100,76 @@ class Detail {
   showAbout(rank) {
     const { row, detail } = this;
     const speaker = speakerName(row);
-    const parts = [speaker && make("bdi", {}, speaker), seconds(row.duration), make("bdi", {}, detail.file), rank,
-      `suspicion ${row.suspicion.toFixed(2)}`, !row.audio && "its audio could not be used"];
+    const parts = [
+      speaker && make("bdi", {}, speaker),
+      seconds(row.duration),
+      make("bdi", {}, detail.file),
+      rank,
+      `suspicion ${row.suspicion.toFixed(2)}`,
+      !row.audio && "its audio could not be used",
+    ];
     this.about.replaceChildren(...parts.filter(Boolean).flatMap((part, i) => (i ? [" · ", part] : [part])));
     this.element.querySelector(".scroll").scrollTop = 0;
   }
 
   // A mark where speech is not written.
   missing(word) {
-    const number = this.row.issues.findIndex((issue) => issue.kind === "missing" && issue.word === word && issue.score >= 0.5);
+    const number = this.row.issues.findIndex(
+      (issue) => issue.kind === "missing" && issue.word === word && issue.score >= 0.5,
+    );
     if (number < 0) return null;
     const { heard, score } = this.row.issues[number];
     const title = `Speech that is not written here${heard ? `: ${heard}` : ""} (${score.toFixed(2)})`;
-    const mark = make("button", { class: "gap", title, onclick: () => this.act.playFinding(number) }, `+${heard ? ` ${heard}` : ""}`);
+    const mark = make(
+      "button",
+      { class: "gap", title, onclick: () => this.act.playFinding(number) },
+      `+${heard ? ` ${heard}` : ""}`,
+    );
     return make("bdi", {}, mark, " ");
   }
 
   // What the model wrote, its words that are not in the transcript marked.
   showHeard() {
-    const written = this.row.text.split(" "), heard = this.row.heard.split(" ");
+    const written = this.row.text.split(" "),
+      heard = this.row.heard.split(" ");
     const same = commonWords(written, heard);
-    this.heard.replaceChildren(...heard.flatMap((word, i) => [i ? " " : "", same.has(i) ? word : make("mark", {}, word)]));
+    this.heard.replaceChildren(
+      ...heard.flatMap((word, i) => [i ? " " : "", same.has(i) ? word : make("mark", {}, word)]),
+    );
     if (!this.row.heard) this.heard.replaceChildren(make("em", {}, "nothing"));
   }
 
   showFindings() {
     const items = this.row.issues.map((issue, number) => {
-      const text = make("span", { class: "what" }, make("span", { class: `sign ${issue.kind}`, title: KIND_NAMES[issue.kind] }, KIND_SIGNS[issue.kind]), " ", ...differenceOf(issue));
-      const listen = make("button", { class: "listen", title: "Play", onclick: () => this.act.playFinding(number) }, "▶ ", make("span", { class: "time" }, seconds(issue.start)));
-      const take = make("button", { class: "take", title: `Put it into the transcript (${number + 1})`, onclick: () => this.take(number) }, takeText(issue), " ", number < 9 && make("kbd", {}, String(number + 1)));
+      const text = make(
+        "span",
+        { class: "what" },
+        make("span", { class: `sign ${issue.kind}`, title: KIND_NAMES[issue.kind] }, KIND_SIGNS[issue.kind]),
+        " ",
+        ...differenceOf(issue),
+      );
+      const listen = make(
+        "button",
+        { class: "listen", title: "Play", onclick: () => this.act.playFinding(number) },
+        "▶ ",
+        make("span", { class: "time" }, seconds(issue.start)),
+      );
+      const take = make(
+        "button",
+        { class: "take", title: `Put it into the transcript (${number + 1})`, onclick: () => this.take(number) },
+        takeText(issue),
+        " ",
+        number < 9 && make("kbd", {}, String(number + 1)),
+      );
       take.hidden = issue.kind === "missing" ? !issue.heard : issue.heard === issue.written;
-      return make("li", {}, text, make("span", { class: "score", title: "0 to 1" }, issue.score.toFixed(2)), listen, take);
+      return make(
+        "li",
+        {},
+        text,
+        make("span", { class: "score", title: "0 to 1" }, issue.score.toFixed(2)),
+        listen,
+        take,
+      );
     });
     this.findings.replaceChildren(...items);
     if (!items.length) this.findings.append(make("li", { class: "none" }, "Nothing doubtful."));
@@ -115,12 +177,15 @@ class Detail {
 
   showDecision() {
     const made = this.decisions.of(this.row);
-    for (const button of this.buttons) button.setAttribute("aria-pressed", String(button.classList.contains(made?.decision)));
+    for (const button of this.buttons)
+      button.setAttribute("aria-pressed", String(button.classList.contains(made?.decision)));
     this.fixed.hidden = made?.decision !== "fix";
     if (!this.fixed.hidden) this.fixed.replaceChildren("Fixed: ", make("bdi", {}, made.fixed));
   }
 
-  get editing() { return this.editor.element.isConnected; }
+  get editing() {
+    return this.editor.element.isConnected;
+  }
 
   openEditor() {
     if (this.editing) return;
@@ -168,9 +233,18 @@ class Detail {
     const word = this.row.words[number];
     const heard = this.detail?.heard[number];
     const written = this.row.text.slice(word.begin, word.stop);
-    const what = heard === written ? ["heard as it is written"] : heard ? ["heard ", make("bdi", { class: "said" }, heard)] : ["nothing heard in its place"];
-    this.note.replaceChildren(make("bdi", { class: "said" }, written), ": ", ...what,
-      ` · not said with probability ${word.bypass.toFixed(2)} · ${word.start.toFixed(2)}–${seconds(word.end)}`);
+    const what =
+      heard === written
+        ? ["heard as it is written"]
+        : heard
+          ? ["heard ", make("bdi", { class: "said" }, heard)]
+          : ["nothing heard in its place"];
+    this.note.replaceChildren(
+      make("bdi", { class: "said" }, written),
+      ": ",
+      ...what,
+      ` · not said with probability ${word.bypass.toFixed(2)} · ${word.start.toFixed(2)}–${seconds(word.end)}`,
+    );
   }
 
   setPlaying(playing) {
@@ -190,33 +264,11 @@ class Detail {
 
 function legend() {
   const steps = Array.from({ length: 10 }, (_, level) => make("i", { class: `shade-${level}` }));
-  return make("span", { class: "legend", title: "Probability that a character (shade) or word (bar below it) was not said" },
-    "not said: 0 ", ...steps, " 1");
-}
-
-// A finding in words: what is written, and what was heard.
-function differenceOf(issue) {
-  const said = (text) => make("bdi", { class: "said" }, text);
-  if (issue.kind === "extra") return [make("del", {}, said(issue.written)), " was not said"];
-  if (issue.kind === "missing") return issue.heard ? [make("ins", {}, said(issue.heard)), " is not written"] : ["a sound that is not written"];
-  if (issue.heard === issue.written) return [said(issue.written), " is doubtful"];
-  return [said(issue.written), " → ", said(issue.heard)];
-}
-
-const takeText = (issue) => ({ changed: "Use", extra: "Remove", missing: "Insert" })[issue.kind];
-
-// Which of `heard` are in the longest common subsequence with `written`.
-function commonWords(written, heard) {
-  const [n, m] = [written.length, heard.length];
-  const length = Array.from({ length: n + 1 }, () => new Uint16Array(m + 1));
-  for (let i = n - 1; i >= 0; i--)
-    for (let j = m - 1; j >= 0; j--)
-      length[i][j] = written[i] === heard[j] ? length[i + 1][j + 1] + 1 : Math.max(length[i + 1][j], length[i][j + 1]);
-  const same = new Set();
-  for (let i = 0, j = 0; i < n && j < m; ) {
-    if (written[i] === heard[j]) { same.add(j); i++; j++; }
-    else if (length[i + 1][j] >= length[i][j + 1]) i++;
-    else j++;
-  }
-  return same;
+  return make(
+    "span",
+    { class: "legend", title: "Probability that a character (shade) or word (bar below it) was not said" },
+    "not said: 0 ",
+    ...steps,
+    " 1",
+  );
 }

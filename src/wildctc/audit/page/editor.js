@@ -5,18 +5,28 @@ class Editor {
   constructor(onsave, onclose, onchange) {
     this.onchange = onchange;
     this.text = make("textarea", { dir: "auto", rows: 2, spellcheck: "false", "aria-label": "Corrected transcript" });
-    const save = make("button", { class: "main", onclick: () => onsave(this.value) }, "Save fix ", make("kbd", {}, "Enter"));
+    const save = make(
+      "button",
+      { class: "main", onclick: () => onsave(this.value) },
+      "Save fix ",
+      make("kbd", {}, "Enter"),
+    );
     const cancel = make("button", { onclick: onclose }, "Cancel ", make("kbd", {}, "Esc"));
     this.element = make("div", { class: "editor" }, this.text, make("div", { class: "buttons" }, save, cancel));
     this.text.addEventListener("input", () => this.follow());
     this.text.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); onsave(this.value); }
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        onsave(this.value);
+      }
       if (event.key === "Escape") onclose();
       event.stopPropagation();
     });
   }
 
-  get value() { return this.text.value.normalize("NFC").split(/\s+/).filter(Boolean).join(" "); }
+  get value() {
+    return this.text.value.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
+  }
 
   open(row, text) {
     this.before = row.text;
@@ -29,8 +39,10 @@ class Editor {
 
   // Keep the places of the findings where they belong after the text has changed in one stretch.
   follow() {
-    const old = this.before, now = this.text.value;
-    let same = 0, tail = 0;
+    const old = this.before,
+      now = this.text.value;
+    let same = 0,
+      tail = 0;
     const least = Math.min(old.length, now.length);
     while (same < least && old[same] === now[same]) same++;
     while (tail < least - same && old[old.length - 1 - tail] === now[now.length - 1 - tail]) tail++;

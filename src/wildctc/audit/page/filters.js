@@ -45,7 +45,9 @@ class Filters {
         words.every((word) => searchText(row).includes(word)),
     );
     this.boxes.forEach(({ count }, kind) => {
-      count.textContent = passing.filter((row) => row.worst[kind] > 0 && row.worst[kind] >= least).length.toLocaleString("en");
+      count.textContent = passing
+        .filter((row) => row.worst[kind] > 0 && row.worst[kind] >= least)
+        .length.toLocaleString("en");
     });
     const score = kinds.length
       ? (row) => Math.max(...kinds.map((kind) => row.worst[kind]))
@@ -62,8 +64,12 @@ class Filters {
   }
 
   get narrowed() {
-    return this.boxes.some(({ box }) => box.checked) || Number(byName("score").value) > 0 ||
-      ["search", "speaker"].some((id) => byName(id).value) || byName("decision").value !== "all";
+    return (
+      this.boxes.some(({ box }) => box.checked) ||
+      Number(byName("score").value) > 0 ||
+      ["search", "speaker"].some((id) => byName(id).value) ||
+      byName("decision").value !== "all"
+    );
   }
 }
 

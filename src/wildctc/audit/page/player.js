@@ -15,7 +15,9 @@ class Player {
     });
   }
 
-  get playing() { return !this.audio.paused; }
+  get playing() {
+    return !this.audio.paused;
+  }
 
   open(row) {
     if (this.row === row) return;
@@ -51,7 +53,11 @@ class Player {
     if (left <= 0) return this.stop();
     this.ontick(this.row, this.audio.currentTime - this.row.offset);
     clearTimeout(this.timer);
-    const next = () => { cancelAnimationFrame(this.frame); clearTimeout(this.timer); this.watch(turn); };
+    const next = () => {
+      cancelAnimationFrame(this.frame);
+      clearTimeout(this.timer);
+      this.watch(turn);
+    };
     this.frame = requestAnimationFrame(next);
     this.timer = setTimeout(next, Math.max(4, (1000 * left) / this.audio.playbackRate));
   }

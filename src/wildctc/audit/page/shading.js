@@ -1,17 +1,18 @@
 // Transcripts, shaded by the probability that each character was not said.
 //
-// The shades are highlights painted over text that stays in one piece, so that Arabic letters join and Indic ones combine
-// across them; and a grapheme cluster has one shade, the darkest of its parts. Only words are elements: letters do not
-// join across a space.
+// The shades are highlights painted over text that stays in one piece, so that Arabic letters join and Indic ones
+// combine across them; and a grapheme cluster has one shade, the darkest of its parts. Only words are elements: letters
+// do not join across a space.
 "use strict";
 
-const highlights = window.Highlight && CSS.highlights
-  ? Array.from({ length: 10 }, (_, level) => {
-      const highlight = new Highlight();
-      if (level > 0) CSS.highlights.set(`bypass-${level}`, highlight);
-      return highlight;
-    })
-  : null; // in older browsers words are shaded as a whole
+const highlights =
+  window.Highlight && CSS.highlights
+    ? Array.from({ length: 10 }, (_, level) => {
+        const highlight = new Highlight();
+        if (level > 0) CSS.highlights.set(`bypass-${level}`, highlight);
+        return highlight;
+      })
+    : null; // in older browsers words are shaded as a whole
 
 const segmenter = Intl.Segmenter ? new Intl.Segmenter(undefined, { granularity: "grapheme" }) : null;
 

@@ -27,7 +27,9 @@ class Wave {
     this.draw();
   }
 
-  x(time) { return (time / this.row.duration) * this.width; }
+  x(time) {
+    return (time / this.row.duration) * this.width;
+  }
 
   draw() {
     if (!this.detail || !this.element.clientWidth) return;
@@ -69,7 +71,8 @@ class Wave {
     pen.strokeStyle = this.colour("missing");
     pen.setLineDash([4, 3]);
     for (const issue of this.row.issues.filter((issue) => issue.kind === "missing" && issue.score >= 0.5)) {
-      const left = this.x(issue.start), width = Math.max(4, this.x(issue.end) - left);
+      const left = this.x(issue.start),
+        width = Math.max(4, this.x(issue.end) - left);
       this.box(issue.start, issue.end, 0, WAVE.sound, this.colour("missing"), 0.12);
       pen.strokeRect(left + 0.5, 1.5, width - 1, WAVE.sound - 3);
     }
@@ -81,7 +84,8 @@ class Wave {
     const { tokens } = this.detail;
     const top = WAVE.sound;
     for (const token of tokens) {
-      if (token.bypass >= 0.1) this.box(token.start, token.end, 0, top + WAVE.tokens, this.colour("shade"), 0.75 * token.bypass);
+      if (token.bypass >= 0.1)
+        this.box(token.start, token.end, 0, top + WAVE.tokens, this.colour("shade"), 0.75 * token.bypass);
       this.edge(token.start, top - 14, WAVE.tokens + 14, this.colour("line"));
       this.edge(token.end, top - 14, WAVE.tokens + 14, this.colour("line"));
     }
@@ -107,7 +111,8 @@ class Wave {
 
   // Text in the middle of a stretch, left out where there is no room for a letter.
   label(lane, text, start, end) {
-    const left = this.x(start), width = this.x(end) - left;
+    const left = this.x(start),
+      width = this.x(end) - left;
     if (width < 6 || !text.trim()) return;
     const label = make("span", { class: lane, dir: "auto" }, text);
     label.style.left = `${left}px`;
@@ -131,7 +136,11 @@ class Wave {
   // A sign where sounds are not written, with what was heard, if anything.
   drawSounds() {
     for (const { time, count, heard } of this.detail.sounds) {
-      const sign = make("bdi", { class: "sound", title: `${count.toFixed(2)} sounds expected that are not written` }, `+${heard}`);
+      const sign = make(
+        "bdi",
+        { class: "sound", title: `${count.toFixed(2)} sounds expected that are not written` },
+        `+${heard}`,
+      );
       sign.style.left = `${this.x(time)}px`;
       this.labels.append(sign);
     }

@@ -1,0 +1,45 @@
+// One row of the list.
+"use strict";
+
+// made: the decision, if there is one.
+function showRow(element, row, made) {
+  element.querySelectorAll(".excerpt").forEach(unshade);
+  const excerpt = make("div", { class: "excerpt", dir: "auto" });
+  showTranscript(excerpt, row, excerptStart(row));
+  const speaker = speakerName(row);
+  const worst = Math.max(...row.worst);
+  const counts = KINDS.map((kind) => [
+    kind,
+    row.issues.filter((issue) => issue.kind === kind && issue.score >= 0.5).length,
+  ]);
+  element.replaceChildren(
+    make(
+      "div",
+      { class: "head" },
+      make("span", { class: "score", title: "Score of the worst finding" }, worst ? worst.toFixed(2) : "–"),
+      make("bdi", { class: "id" }, row.id),
+      speaker && make("bdi", { class: "speaker" }, speaker),
+      ...counts.map(
+        ([kind, n]) =>
+          n > 0 &&
+          make("span", { class: `sign ${kind}`, title: KIND_NAMES[kind] }, `${KIND_SIGNS[kind]}${n > 1 ? n : ""}`),
+      ),
+      made && make("span", { class: `made ${made}` }, DECISIONS[made]),
+    ),
+    excerpt,
+    make(
+      "div",
+      { class: "worst", dir: "auto" },
+      ...(row.issues.length ? differenceOf(row.issues[0]) : ["nothing doubtful"]),
+    ),
+  );
+  element.style.setProperty("--worst", worst);
+}
+
+// Where the list's excerpt begins, so that the worst finding is in it.
+function excerptStart(row) {
+  const { issues, words } = row;
+  const worst = issues[0];
+  if (!worst || worst.begin < 30) return 0;
+  return words[Math.max(0, Math.min(worst.word, words.length - 1) - 2)].begin;
+}
