@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import miniatures
 import numpy as np
 import pytest
 import soundfile
@@ -80,6 +81,23 @@ def checkpoint(folder: Path) -> None:
     make_checkpoint(folder / "checkpoint")
 
 
+def fleurs(folder: Path) -> None:
+    """A few Hindi sentences in FLEURS/hi_in/, and another language beside it."""
+    for language, texts in (("hi_in", ["फल और कंद", "नमक का दाम"]), ("ta_in", ["நீர்"])):
+        miniatures.fleurs(folder / "FLEURS" / language, texts, readers=2)
+
+
+def respin(folder: Path) -> None:
+    """Questions and answers in RESPIN/, each by two speakers."""
+    for name in ("train_hi_small", "dev_hi", "test_hi"):
+        miniatures.respin(folder / "RESPIN", ["दाम क्या है ?", "फल खाओ"], name, readers=2)
+
+
+def frozen(folder: Path) -> None:
+    """A tiny model in the place of a downloaded one."""
+    miniatures.tiny_model(folder / "models/wav2vec2-base")
+
+
 # The pages that are run, and what each needs in its folder besides speech/.
 PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "README.md": [],
@@ -87,6 +105,8 @@ PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "several-gpus.md": [],
     "disagreement.md": [annotators],
     "probe.md": [checkpoint],
+    "data.md": [kaldi, librispeech, fleurs, respin],
+    "units-and-front-ends.md": [frozen],
 }
 
 
