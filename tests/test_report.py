@@ -197,9 +197,19 @@ def test_the_key_depends_on_the_transcripts_alone(tmp_path, utterances):
     assert key("three") != first
 
 
+def test_a_report_can_be_written_into_the_empty_working_directory(tmp_path, utterances, monkeypatch):
+    probe = write(tmp_path / "in", utterances)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["audit", str(probe), "-o", "."]) == 0
+    assert (tmp_path / "here/index.html").is_file()
+
+
 def test_a_new_report_replaces_an_old_one(tmp_path, utterances):
     write_report(write(tmp_path, utterances), tmp_path / "report")
+    (tmp_path / "report/decisions.jsonl").write_text("a person's work")
     write_report(write(tmp_path, utterances[:1]), tmp_path / "report")
+    assert (tmp_path / "report/decisions.jsonl").read_text() == "a person's work"
     assert len(list((tmp_path / "report/audio").iterdir())) == 1
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 

@@ -68,7 +68,8 @@ def write_report(probe: str | Path, folder: str | Path, link: bool = False) -> R
     """
     probe, folder = Path(probe), Path(folder)
     _check_folder(folder)
-    part = folder.with_name(f".{folder.name}.part")
+    place = folder.resolve()
+    part = place.with_name(f".{place.name}.part")
     with writing(folder):
         shutil.rmtree(part, ignore_errors=True)
         make_folder(part / "data")
@@ -76,7 +77,7 @@ def write_report(probe: str | Path, folder: str | Path, link: bool = False) -> R
         try:
             report = _Writer(probe, part, folder, link).write()
             _copy_page(part)
-            _replace(folder, part)
+            _replace(place, part)
         finally:
             shutil.rmtree(part, ignore_errors=True)
     return report
@@ -271,7 +272,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _replace(folder: Path, part: Path) -> None:
-    """Put `part` in the place of `folder`."""
+    """Put `part` in the place of `folder`; what a person put there beside the report stays, such as decisions."""
     if not folder.exists():
         part.rename(folder)
         return
@@ -279,6 +280,9 @@ def _replace(folder: Path, part: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
     folder.rename(old)
     part.rename(folder)
+    for path in old.iterdir():
+        if not (folder / path.name).exists():
+            path.rename(folder / path.name)
     shutil.rmtree(old, ignore_errors=True)
 
 
