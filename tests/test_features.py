@@ -49,6 +49,11 @@ def test_filterbank_of_silence_is_finite_and_of_nothing_is_no_frames():
     assert Fbank().extract(np.zeros(100, np.float32)).shape == (0, 80)
 
 
+def test_frames_are_counted_without_computing_them():
+    for samples in (0, 399, 400, 479, 480, 16000, 23457):
+        assert Fbank(20).frames(samples) == len(Fbank(20).extract(noise(samples)))
+
+
 def test_resampled_filterbank_does_not_depend_on_the_number_of_threads():
     wave, threads, found = noise(160000), torch.get_num_threads(), []
     try:
@@ -83,7 +88,8 @@ def test_a_file_that_is_no_onnx_model_is_one_clear_line(tmp_path):
 def test_moonshine_gives_288_dimensions_at_a_frame_every_384_samples():
     front_end = make_front_end({"name": "moonshine-tiny"})
     features = front_end.extract(noise(32000))
-    assert (front_end.dim, front_end.frame_rate, front_end.sampling_rate) == (288, 16000 / 384, 16000)
+    assert (front_end.shape, front_end.frame_rate, front_end.sampling_rate) == ((288,), 16000 / 384, 16000)
+    assert front_end.frames(32000) == len(features)
     assert features.shape == (((32000 - 127) // 64 + 1 - 7) // 3 // 2, 288)
     assert features.dtype == np.float32
     assert front_end.name.startswith("moonshine-tiny-")
@@ -132,6 +138,19 @@ def test_the_cache_computes_once_and_returns_the_same_bits(tmp_path):
     np.testing.assert_array_equal(FeatureCache(tmp_path / "cache", front_end).get(u), first)
     assert front_end.calls == 1
     np.testing.assert_allclose(first, Fbank(20).extract(noise(16000)), atol=1e-2)  # float16 on disk
+
+
+def test_without_a_folder_nothing_is_kept_and_the_numbers_are_those_of_the_cache(tmp_path):
+    front_end, u = Counting(), utterance(tmp_path)
+    none, kept = FeatureCache(None, front_end), FeatureCache(tmp_path / "cache", front_end)
+    for speed in (0.9, 1.0):
+        np.testing.assert_array_equal(none.get(u, speed), kept.get(u, speed))
+        assert none.frames(u, speed) == len(kept.get(u, speed))
+    assert front_end.calls == 4
+    none.get(u)
+    assert front_end.calls == 5
+    with pytest.raises(UtteranceError, match="too short: 160 samples give no frame of fbank20"):
+        none.frames(utterance(tmp_path, "blip", 0.01))
 
 
 def test_the_cache_tells_speeds_pieces_and_front_ends_apart(tmp_path):
