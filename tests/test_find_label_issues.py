@@ -88,7 +88,7 @@ def test_issues_are_ranked_over_all_utterances_and_named_by_their_ids():
     )
     assert [i.score for i in found] == sorted((i.score for i in found), reverse=True)
     assert next(i for i in found if i.utterance == "first").heard == "hallo"
-    assert max(i.score for i in found if i.utterance == "second") < 0.3
+    assert not [i for i in found if i.utterance == "second"]
     assert {i.written for i in found if i.utterance == "third" and i.score > 0.5} == {"hallo", "wxxld"}
 
 

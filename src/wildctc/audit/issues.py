@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -18,8 +19,8 @@ class LabelIssue:
     """A doubtful place of a transcript.
 
     kind: "changed" (something else was said), "extra" (text that was not said), "missing" (speech that is not
-    written: begin = stop, and `word` is the word before which it lies). score: 0 to 1, the bypass probability of the
-    worst character, or the expected number of unwritten sounds. begin, stop: characters of the transcript; start, end:
+    written: begin = stop, and `word` is the word before which it lies). score: 0 to 1, from the bypass probability
+    of the worst token and the number of unwritten sounds. begin, stop: characters of the transcript; start, end:
     seconds. Words that were heard as one are one issue, and `word` is the first of them.
     """
 
@@ -88,22 +89,32 @@ def find_label_issues(
 
 
 def _changed(utterance: ProbedUtterance) -> Iterator[LabelIssue]:
-    """Each word, and words that were heard as one together, with a score."""
+    """Each word that was heard otherwise, and words that were heard as one together, with a score.
+
+    A word that was heard as it is written is left alone, whatever its numbers: on real speech such were never wrong.
+    The bypass of a whole word says little about one that was heard otherwise: where the model is lost it is near 1.
+    It counts only where nothing was heard of the word, and so does that of its space.
+    """
     zones = _zones(utterance)
     for group in _groups(utterance, zones):
         first, last = utterance.words[group[0]], utterance.words[group[-1]]
         written, heard = utterance.text[first.begin : last.stop], first.heard
-        doubts = [t.bypass for t in utterance.tokens[first.first : last.last + 1]]
-        doubts += [utterance.words[w].bypass for w in group]
-        # Gaps count where the model wrote something else: any gap takes a little of the sounds beside it.
-        gaps = [] if written == heard else range(zones[group[0]][0], zones[group[-1] + 1][0] + 1)
+        if written == heard:
+            continue
+        begin = zones[group[0]][-1] if heard else first.first
+        doubts = [token.bypass for token in utterance.tokens[begin : last.last + 1]]
+        doubts += [] if heard else [first.bypass]
+        sounds = utterance.gaps[begin : last.last + 2]
         # A doubled letter lies before or behind the written one, so two neighbouring gaps count together.
-        sounds = [utterance.gaps[k] + (utterance.gaps[k + 1] if k + 1 in gaps else 0.0) for k in gaps]
-        score = min(1.0, max(doubts + sounds))
+        unwritten = max(a + b for a, b in zip(sounds, [*sounds[1:], 0.0], strict=True))
         kind: Literal["changed", "extra"] = "changed" if heard else "extra"
-        yield LabelIssue(
-            utterance.id, kind, written, heard, score, first.begin, last.stop, first.start, last.end, group[0]
-        )
+        place = first.begin, last.stop, first.start, last.end, group[0]
+        yield LabelIssue(utterance.id, kind, written, heard, _score(max(doubts), unwritten), *place)
+
+
+def _score(bypass: float, unwritten: float) -> float:
+    """The probability that a token was not said or a sound not written, with so many unwritten sounds expected."""
+    return 1.0 - (1.0 - bypass) * math.exp(-unwritten)
 
 
 def _missing(utterance: ProbedUtterance) -> Iterator[LabelIssue]:
@@ -116,7 +127,7 @@ def _missing(utterance: ProbedUtterance) -> Iterator[LabelIssue]:
         before, after = words[w - 1] if w else None, words[w] if w < len(words) else None
         place = after.begin if after else len(utterance.text)
         start, end = before.end if before else 0.0, after.start if after else utterance.duration
-        score = min(1.0, sum(utterance.gaps[k] for k in zone))
+        score = _score(0.0, sum(utterance.gaps[k] for k in zone))
         yield LabelIssue(utterance.id, "missing", "", heard, score, place, place, start, max(start, end), w)
 
 
