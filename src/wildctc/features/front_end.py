@@ -70,4 +70,5 @@ def with_absolute_path(config: dict[str, Any]) -> dict[str, Any]:
     """The same front end, to be found from any working directory."""
     name = str(config.get("name", "fbank"))
     path = Path(name.removeprefix("hf:"))
-    return config | {"name": str(path.absolute())} if path.exists() and name != "fbank" else dict(config)
+    is_path = name not in ("fbank", "moonshine-tiny") and path.exists()
+    return config | {"name": str(path.absolute())} if is_path else dict(config)
