@@ -69,7 +69,10 @@ class AlignedWord:
 
 @dataclass(frozen=True)
 class AlignedUtterance:
-    """A transcript on its audio. unwritten: seconds of speech that it lacks. score: of the path, with its weights."""
+    """A transcript on its audio. score: of the path, with its weights.
+
+    unwritten: start and end of the speech that the transcript lacks, in each gap between its tokens that has some.
+    """
 
     id: str
     channel: int
@@ -162,6 +165,9 @@ def align(model: Recognizer, utterance: Utterance, logits: torch.Tensor, wildcar
         inside = list(group)
         text = units.decode(label for _, label, _ in inside)
         aligned.append(AlignedWord(text, [token for _, _, token in inside]))
-    unwritten = [(times[star.start], times[star.end]) for star in path.wildcards if star.kind == "self_loop"]
+    unwritten = []
+    for _, stars in groupby((w for w in path.wildcards if w.kind == "self_loop"), key=lambda star: star.first):
+        gap = list(stars)
+        unwritten.append((times[gap[0].start], times[gap[-1].end]))
     text = units.normalizer(utterance.text)
     return AlignedUtterance(utterance.id, utterance.channel, text, round(path.score, 4), aligned, unwritten)
