@@ -41,8 +41,12 @@ def probed(
         if number in missing:
             gaps[first], between[first] = 0.9, missing[number]
             heard.append(missing[number])
-        for i in _different(word, said):
-            tokens[begin + i].bypass, tokens[begin + i].heard = 0.95, ""
+        for tag, i, j, k, l in SequenceMatcher(None, word, said, autojunk=False).get_opcodes() if said != word else []:
+            if tag == "insert":
+                gaps[begin + i], between[begin + i] = 0.9, said[k:l]
+            elif tag != "equal":
+                for token in tokens[begin + i : begin + j]:
+                    token.bypass, token.heard = 0.95, ""
         bypass = 0.9 if number in changed else 0.05
         words.append(
             ProbedWord(word, begin, stop, first, stop - 1, tokens[begin].start, tokens[stop - 1].end, bypass, said)
@@ -53,11 +57,6 @@ def probed(
     return ProbedUtterance(
         id, audio, offset, duration, channel, speaker, text, " ".join(heard), tokens, words, gaps, between
     )
-
-
-def _different(word: str, said: str) -> list[int]:
-    changes = SequenceMatcher(None, word, said, autojunk=False).get_opcodes()
-    return [i for tag, a, b, _, _ in changes if tag != "equal" for i in range(a, b)] if word != said else []
 
 
 def voice(utterance: ProbedUtterance, rate: int = RATE) -> np.ndarray:
