@@ -27,13 +27,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+from audit_report import SETTINGS, Case, write_report
 
 from wildctc import wildcard_align
-from wildctc.audit.evaluation import FLAGGED, Found, Interval, Units, evaluate, roc
+from wildctc.audit.evaluation import Units
 from wildctc.audit.probe import ProbedUtterance, read_probe
 from wildctc.corpora import Rejects, load_manifest
 from wildctc.corpora.manifest import read_rows
@@ -45,13 +46,6 @@ from wildctc.scoring import Decoded, score
 
 STAGES = ("prepare", "train", "probe", "report")
 PARTS = {"all": "train", "a": "train-a", "b": "train-b"}  # model → what it is trained on
-SETTINGS = {  # setting → (model, what it probes)
-    "test": [("all", "test")],
-    "self": [("all", "train")],
-    "cross": [("a", "train-b"), ("b", "train-a")],
-}
-TITLES = {"test": "held-out speakers", "self": "training set, its own model", "cross": "training set, cross-trained"}
-SCORES = ("probe", "greedy", "forced", "random")
 
 
 def main() -> None:
@@ -85,7 +79,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cache", help="folder of features (default: DIR/features)")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap (default 1000)")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.epoch_scale = options.epoch_scale or 30 / options.epochs
+    return options
 
 
 def wildctc(*words: object) -> None:
@@ -130,12 +126,11 @@ def train(options: argparse.Namespace, out: Path, run: str) -> None:
         raise SystemExit(f"no run {run!r}: a criterion and one of {', '.join(PARTS)}, such as ctc-all")
     if (out / "runs" / run / "model" / "model.safetensors").exists():
         return
-    scale = options.epoch_scale or 30 / options.epochs
     wildctc(
         "train", options.recipe, "--out", out / "runs" / run, "--criterion", criterion,
         "--training.epochs", options.epochs, "--data.dir", out / "data", "--data.train", f"{PARTS[part]}.jsonl",
         "--data.dev", "dev.jsonl", "--data.cache", options.cache or out / "features", "--seed", options.seed,
-        *(("--schedule.epoch_scale", scale) if criterion != "ctc" and not criterion.endswith("-h") else ()),
+        *(("--schedule.epoch_scale", options.epoch_scale) if criterion != "ctc" and not criterion.endswith("-h") else ()),
     )  # fmt: skip
 
 
@@ -163,26 +158,15 @@ def forced_alignment(model: Recognizer, manifest: Path, cache: str | Path) -> It
             yield utterance.id, [-float(log_p[s.start : s.end, s.label].mean()) for s in path.tokens]
 
 
-class Case(NamedTuple):
-    """One criterion in one setting."""
-
-    criterion: str
-    setting: str
-    cer: float  # of the greedy transcripts, against the clean ones
-    utterances: int
-    characters: Units
-    gaps: Units
-    kinds: np.ndarray  # of each character: "", "substitution" or "insertion"
-
-
 def load_case(options: argparse.Namespace, out: Path, criterion: str, setting: str) -> Case:
     rng = np.random.default_rng(options.seed)
-    characters, gaps, kinds, decoded = [], [], [], []
+    characters, gaps, kinds, room, decoded = [], [], [], [], []
     for model, name in SETTINGS[setting]:
         truth = {row["id"]: row for _, row in read_rows(out / "data" / f"{name}.jsonl")}
         path = out / "probe" / f"{criterion}-{model}-{name}.jsonl"
         forced = {row["id"]: row["scores"] for _, row in read_rows(path.with_suffix(".forced.jsonl"))}
-        for utterance in read_probe(path)[1]:
+        settings, utterances = read_probe(path)
+        for utterance in utterances:
             row = truth[utterance.id]
             if utterance.text != row["text"]:
                 raise WildCTCError(f"{path}: {utterance.id}: another text than in the manifest: normalised?")
@@ -191,8 +175,10 @@ def load_case(options: argparse.Namespace, out: Path, criterion: str, setting: s
                 characters.append(character_scores(utterance, row["edits"], forced[utterance.id], rng))
                 gaps.append(gap_scores(utterance, row["edits"], forced[utterance.id], rng))
                 kinds += kinds_of(utterance, row["edits"])
+                room.append(utterance.duration * settings["frame_rate"] / max(1, len(utterance.tokens)))
     cer = score(decoded).cer
-    return Case(criterion, setting, cer, len(characters), Units.join(characters), Units.join(gaps), np.array(kinds))
+    units = Units.join(characters), Units.join(gaps)
+    return Case(criterion, setting, cer, len(characters), *units, np.array(kinds), np.array(room))
 
 
 def kinds_of(utterance: ProbedUtterance, edits: list[dict[str, Any]]) -> list[str]:
@@ -235,127 +221,8 @@ def gap_scores(
 
 def report(options: argparse.Namespace, out: Path) -> None:
     cases = [load_case(options, out, criterion, setting) for setting in SETTINGS for criterion in options.criteria]
-    results = []
-    for case in cases:
-        for what, units in (("characters", case.characters), ("gaps", case.gaps)):
-            found = evaluate(units, resamples=options.resamples, seed=options.seed)
-            results.append((case, what, units, found))
-    table = [row for case, what, units, found in results for row in table_rows(case, what, units, found)]
-    text = f"{describe(options, cases)}\n\n{aligned(table)}"
-    print(text)
-    write_text(out / "audit.txt", text + "\n")
-    write_text(out / "audit.md", f"{describe(options, cases)}\n\n{markdown(table)}\n")
-    write_text(out / "audit.json", json.dumps(as_json(options, results), indent=1) + "\n")
-    draw(cases, out / "audit.svg")
-
-
-HEADER = ("setting", "criterion", "CER", "wrong", "score", "AUC", "behind the probe", f"precision at {FLAGGED:.0%}")
-
-
-def table_rows(case: Case, what: str, units: Units, found: dict[str, Found]) -> list[tuple[str, ...]]:
-    kind = "substituted, inserted" if what == "characters" else "deleted"
-    wrong = f"{int(units.wrong.sum()):,} {kind} ({units.wrong.mean():.2%} of {what})"
-    first = (TITLES[case.setting], case.criterion, f"{case.cer:.1%}", wrong)
-    return [
-        (*first, name, str(f.auc), "" if name == "probe" else str(f.behind), str(f.precision))
-        for name, f in ((name, found[name]) for name in SCORES)
-    ]
-
-
-def describe(options: argparse.Namespace, cases: list[Case]) -> str:
-    counts = ", ".join(f"{case.utterances:,} utterances {case.setting}" for case in cases[:: len(options.criteria)])
-    return (
-        f"{options.rate:.0%} of characters corrupted; recipe {options.recipe}, {options.epochs} epochs, seed "
-        f"{options.seed}; {counts}. 95% intervals by {options.resamples:,} resamples of utterances. "
-        f"Where fewer than {FLAGGED:.0%} are wrong, no score can have a higher precision than their share of that."
-    )
-
-
-def aligned(rows: list[tuple[str, ...]]) -> str:
-    """A table for the terminal; what repeats the row above is left blank."""
-    widths = [max(len(row[i]) for row in [HEADER, *rows]) for i in range(len(HEADER))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(HEADER, widths, strict=True)).rstrip()]
-    before: tuple[str, ...] = ("",) * len(HEADER)
-    for row in rows:
-        if row[:4] != before[:4]:
-            lines.append("")
-        shown = [cell if row[: i + 1] != before[: i + 1] or i > 3 else "" for i, cell in enumerate(row)]
-        lines.append("  ".join(cell.ljust(width) for cell, width in zip(shown, widths, strict=True)).rstrip())
-        before = row
-    return "\n".join(lines)
-
-
-def markdown(rows: list[tuple[str, ...]]) -> str:
-    lines = [HEADER, ("---",) * len(HEADER), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
-
-
-def as_json(options: argparse.Namespace, results: list[tuple[Case, str, Units, dict[str, Found]]]) -> dict[str, Any]:
-    def interval(value: Interval) -> list[float | None]:
-        return [None if np.isnan(x) else round(x, 5) for x in value]
-
-    rows = []
-    for case, what, units, found in results:
-        row: dict[str, Any] = {"setting": case.setting, "criterion": case.criterion, "cer": round(case.cer, 5)}
-        row |= {"units": what, "count": len(units.wrong), "wrong": int(units.wrong.sum())}
-        row["scores"] = {
-            name: {"auc": interval(f.auc), "behind": interval(f.behind), "precision": interval(f.precision)}
-            for name, f in found.items()
-        }
-        if what == "characters":
-            row["auc_by_kind"] = {kind: by_kind(case, kind) for kind in ("substitution", "insertion")}
-        rows.append(row)
     names = ("recipe", "epochs", "epoch_scale", "hours", "rate", "seed", "resamples")
-    return {"settings": {name: getattr(options, name) for name in names}, "results": rows}
-
-
-def by_kind(case: Case, kind: str) -> dict[str, float | None]:
-    """AUC of each score for errors of one kind against all correct characters."""
-    chosen = (case.kinds == "") | (case.kinds == kind)
-    units = Units(
-        case.characters.wrong[chosen],
-        case.characters.utterance[chosen],
-        {name: values[chosen] for name, values in case.characters.scores.items()},
-    )
-    values = {name: found.auc.value for name, found in evaluate(units, resamples=0).items()}
-    return {name: None if np.isnan(value) else round(value, 5) for name, value in values.items()}
-
-
-def draw(cases: list[Case], path: Path) -> None:
-    """ROC curves: a row for characters and one for gaps, a column for each setting; x is logarithmic."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    matplotlib.rcParams |= {"svg.hashsalt": "wildctc", "font.size": 9}
-    criteria = list(dict.fromkeys(case.criterion for case in cases))
-    colours = dict(zip(SCORES, ("#0b6e4f", "#d1495b", "#edae49", "#8d99ae"), strict=True))
-    styles = dict(zip(criteria, ("-", "--", ":", "-.") * len(criteria), strict=False))
-    figure, axes = plt.subplots(2, len(SETTINGS), figsize=(10, 6.4), sharex=True, sharey=True, layout="constrained")
-    for case in cases:
-        for row, units in enumerate((case.characters, case.gaps)):
-            axis = axes[row][list(SETTINGS).index(case.setting)]
-            for name in reversed(SCORES[:3]):  # the probe on top
-                x, y = roc(units.wrong, units.scores[name])
-                label = f"{case.criterion}: {name}"
-                axis.plot(x, y, color=colours[name], linestyle=styles[case.criterion], linewidth=1.4, label=label)
-            what = "substituted, inserted" if row == 0 else "deleted"
-            axis.set_title(f"{TITLES[case.setting]}\n{what} characters", fontsize=9)
-    for axis in axes.flat:
-        x = np.geomspace(1e-4, 1, 100)
-        axis.plot(x, x, color=colours["random"], linewidth=1, label="random")
-        axis.set(xscale="log", xlim=(1e-4, 1), ylim=(0, 1.02))
-        axis.grid(alpha=0.25)
-    for axis in axes[-1]:
-        axis.set_xlabel("share of correct ones flagged")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("share of wrong ones found")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    unique = dict(sorted(zip(labels, handles, strict=True)))
-    figure.legend(unique.values(), unique.keys(), loc="outside lower center", ncols=4, frameon=False)
-    figure.savefig(path, format="svg", metadata={"Date": None})
-    plt.close(figure)
+    write_report(out, cases, {name: getattr(options, name) for name in names})
 
 
 if __name__ == "__main__":
