@@ -126,11 +126,12 @@ def train(options: argparse.Namespace, out: Path, run: str) -> None:
         raise SystemExit(f"no run {run!r}: a criterion and one of {', '.join(PARTS)}, such as ctc-all")
     if (out / "runs" / run / "model" / "model.safetensors").exists():
         return
+    by_epoch = criterion != "ctc" and not criterion.endswith("-h")
     wildctc(
         "train", options.recipe, "--out", out / "runs" / run, "--criterion", criterion,
         "--training.epochs", options.epochs, "--data.dir", out / "data", "--data.train", f"{PARTS[part]}.jsonl",
         "--data.dev", "dev.jsonl", "--data.cache", options.cache or out / "features", "--seed", options.seed,
-        *(("--schedule.epoch_scale", options.epoch_scale) if criterion != "ctc" and not criterion.endswith("-h") else ()),
+        *(("--schedule.epoch_scale", options.epoch_scale) if by_epoch else ()),
     )  # fmt: skip
 
 

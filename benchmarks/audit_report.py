@@ -77,8 +77,8 @@ def describe(settings: dict[str, Any], cases: list[Case]) -> str:
     counts = ", ".join(f"{n:,} utterances {setting}" for setting, n in {c.setting: c.utterances for c in cases}.items())
     hours = f"{settings['hours']:g} h of training speech, " if settings["hours"] else ""
     return (
-        f"{settings['rate']:.0%} of characters corrupted; recipe {settings['recipe']}, {hours}{settings['epochs']} epochs, "
-        f"seed {settings['seed']}; {counts}. 95% intervals by {settings['resamples']:,} resamples of utterances. "
+        f"{settings['rate']:.0%} of characters corrupted; recipe {settings['recipe']}, {hours}"
+        f"{settings['epochs']} epochs, seed {settings['seed']}; {counts}. 95% intervals by {settings['resamples']:,} resamples of utterances. "
         f"Where fewer than {FLAGGED:.0%} are wrong, no score can have a higher precision than their share of that."
     )
 
