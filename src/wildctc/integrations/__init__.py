@@ -1,0 +1,1 @@
+"""WildCTC inside the trainers that people already use. Each module imports its framework; nothing here does."""
