@@ -37,7 +37,7 @@ from wildctc import wildcard_align
 from wildctc.audit.evaluation import Units
 from wildctc.audit.probe import ProbedUtterance, read_probe
 from wildctc.corpora import Rejects, load_manifest
-from wildctc.corpora.manifest import read_rows
+from wildctc.corpora.manifest import read_lines, read_rows
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, write_text
 from wildctc.inference import utterance_logits
@@ -106,15 +106,19 @@ def prepare(options: argparse.Namespace, out: Path) -> None:
             if split == "train" and options.hours:
                 shorten(data / "train.jsonl", options.hours, options.seed)
     if not (data / "train-b.jsonl").exists():
-        lines = (data / "train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = lines_of(data / "train.jsonl")
         in_a = np.random.default_rng(options.seed).permutation(len(lines)) < len(lines) // 2
         for name, chosen in (("train-a", in_a), ("train-b", ~in_a)):
             write_text(data / f"{name}.jsonl", "".join(np.array(lines, dtype=object)[chosen]))
 
 
+def lines_of(path: Path) -> list[str]:
+    return [f"{line}\n" for _, line in read_lines(path)]
+
+
 def shorten(path: Path, hours: float, seed: int) -> None:
     """Keep random utterances of a manifest, up to so many hours, in its order."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = lines_of(path)
     order = np.random.default_rng(seed).permutation(len(lines))
     seconds = np.cumsum([json.loads(lines[i])["duration"] for i in order])
     write_text(path, "".join(lines[i] for i in sorted(order[seconds <= 3600 * hours])))

@@ -78,7 +78,8 @@ def describe(settings: dict[str, Any], cases: list[Case]) -> str:
     hours = f"{settings['hours']:g} h of training speech, " if settings["hours"] else ""
     return (
         f"{settings['rate']:.0%} of characters corrupted; recipe {settings['recipe']}, {hours}"
-        f"{settings['epochs']} epochs, seed {settings['seed']}; {counts}. 95% intervals by {settings['resamples']:,} resamples of utterances. "
+        f"{settings['epochs']} epochs, seed {settings['seed']}; {counts}. "
+        f"95% intervals by {settings['resamples']:,} resamples of utterances. "
         f"Where fewer than {FLAGGED:.0%} are wrong, no score can have a higher precision than their share of that."
     )
 
