@@ -20,9 +20,11 @@ import soundfile
 import torch
 from pages import PAGES, PYTHON_NEEDS_FOLDER, blocks, compiled
 from tiny_hf import make_checkpoint
-from tones import make_corpus, read_rows, write_rows
+from tones import RATE, RECIPE, make_corpus, read_rows, say, write_rows
 
+from wildctc.corpora import resample
 from wildctc.training.config import apply_arguments, load_recipe, shipped_recipes, to_yaml
+from wildctc.training.loop import train
 
 # Lines that cannot run in a test: they install, or start something that a test of its own covers.
 NOT_RUN = ("pip install ", "make ")
@@ -98,10 +100,32 @@ def frozen(folder: Path) -> None:
     miniatures.tiny_model(folder / "models/wav2vec2-base")
 
 
+def trained(folder: Path) -> None:
+    """runs/ctc: a run that has learned the tones."""
+    (folder / "tones.yaml").write_text(RECIPE.format(folder=folder / "speech"))
+    config = load_recipe(str(folder / "tones.yaml"))
+    config.data.train = config.data.dev = "manifest.jsonl"
+    config.data.workers, config.training.epochs = 0, 10
+    train(config, folder / "runs/ctc")
+
+
+def recordings(folder: Path) -> None:
+    """talk.flac; interview.wav, which is long and has two channels; and claimed.jsonl: what somebody wrote down."""
+    rng = np.random.default_rng(1)
+    for name, text in (("talk", "bad cafe"), ("more", "bad cab face")):
+        soundfile.write(folder / f"{name}.flac", np.pad(say(text, rng), RATE // 4), RATE)
+    interview = resample(say(" bad cafe fed face deaf cab dead bee" * 12, rng), RATE, 44100)
+    soundfile.write(folder / "interview.wav", np.stack([interview, interview], 1), 44100)
+    claimed = [("talk", "bad cafe"), ("talk", "bad cdfe"), ("more", "bad face")]
+    rows = [{"id": f"utt-{i}", "audio": f"{name}.flac", "text": text} for i, (name, text) in enumerate(claimed, 1)]
+    write_rows(folder / "claimed.jsonl", rows)
+
+
 # The pages that are run, and what each needs in its folder besides speech/.
 PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "README.md": [],
     "training.md": [kaldi, librispeech, references],
+    "using-the-model.md": [trained, recordings],
     "several-gpus.md": [],
     "disagreement.md": [annotators],
     "probe.md": [checkpoint],
@@ -147,15 +171,22 @@ def runnable(script: str) -> str:
     return "\n".join(line for line in script.splitlines() if not line.startswith(NOT_RUN))
 
 
+@pytest.fixture
+def one_thread():
+    """For what runs in this process: several threads of small operations wait for each other more than they compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name in PAGES_RUN], ids=lambda page: page.name)
-def test_every_command_of_the_page_runs(page, tmp_path, monkeypatch):
+def test_every_command_of_the_page_runs(page, tmp_path, monkeypatch, one_thread):
     make_folder(tmp_path)
     for set_up in PAGES_RUN[page.name]:
         set_up(tmp_path)
     monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     namespace: dict[str, object] = {}
     for block in blocks(page):
         if block.kind == "sh" and runnable(block.content).strip():
@@ -164,7 +195,6 @@ def test_every_command_of_the_page_runs(page, tmp_path, monkeypatch):
             assert "Traceback" not in done.stdout
         elif block.kind == "python" and page.name in PYTHON_NEEDS_FOLDER:
             exec(compiled(page, block), namespace)
-    torch.set_num_threads(threads)
 
 
 def test_no_page_with_commands_is_forgotten():

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shlex
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ def commands(page: Path) -> list[list[str]]:
     prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     lines = [line for line in shell.splitlines() if line.startswith("wildctc ")]
     lines += re.findall(r"`(wildctc [^`]+)`", prose)
-    return [shlex.split(line, comments=True)[1:] for line in lines]
+    words = [shlex.split(line, comments=True)[1:] for line in lines]
+    return [list(takewhile(lambda word: word not in (">", "|"), line)) for line in words]
 
 
 def test_pages_are_there_with_code_and_commands():
