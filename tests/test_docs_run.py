@@ -121,11 +121,20 @@ def recordings(folder: Path) -> None:
     write_rows(folder / "claimed.jsonl", rows)
 
 
+def decided(folder: Path) -> None:
+    """data/mine, prepared, and report-decisions.jsonl: what a person said about two of its transcripts."""
+    assert shell("wildctc prepare jsonl speech/ data/mine", folder).returncode == 0
+    first, second, *_ = read_rows(folder / "speech/manifest.jsonl")
+    fix = {"id": first["id"], "decision": "fix", "text": first["text"], "fixed": "bad cafe"}
+    write_rows(folder / "report-decisions.jsonl", [fix, {**second, "decision": "accept"}])
+
+
 # The pages that are run, and what each needs in its folder besides speech/.
 PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "README.md": [],
     "training.md": [kaldi, librispeech, references],
     "using-the-model.md": [trained, recordings],
+    "audit.md": [trained, decided],
     "several-gpus.md": [],
     "disagreement.md": [annotators],
     "probe.md": [checkpoint],
