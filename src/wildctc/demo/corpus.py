@@ -71,6 +71,19 @@ def text(words: Sequence[Written]) -> str:
     return " ".join(word.written for word in words)
 
 
+def example(folder: Path) -> dict[str, str]:
+    """The test sentence that people wrote in the most ways: as it was said, and as each wrote it."""
+    written = {name: _texts(folder / "validators" / f"{name}.jsonl") for name in VALIDATORS}
+    words = read_truth(folder)
+    id = max(written[VALIDATORS[0]], key=lambda id: len({texts[id] for texts in written.values()} | {text(words[id])}))
+    said = " ".join(word.spoken for word in words[id])
+    return {"said": said, "reference": text(words[id])} | {name: texts[id] for name, texts in written.items()}
+
+
+def _texts(path: Path) -> dict[str, str]:
+    return {row["id"]: row["text"] for _, row in read_rows(path)}
+
+
 def spellings(sentence: str) -> list[str]:
     """All accepted ways to write a sentence, the spoken form first.
 

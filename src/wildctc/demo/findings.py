@@ -15,7 +15,7 @@ from wildctc.scoring import read_hyps
 
 @dataclass(frozen=True)
 class Suspect:
-    """A word of a training transcript. doubt: how probable it is, by the model, that it was not said."""
+    """A word of a training transcript. doubt: how many of its letters were not said, by the model's expectation."""
 
     utterance: str
     written: str
@@ -26,14 +26,17 @@ class Suspect:
 
 
 def suspects(probe: Path, truth: Mapping[str, Sequence[Written]]) -> list[Suspect]:
-    """All words of the probed transcripts, the most doubtful first; of equals, that with the more doubtful letters."""
-    ranked = []
+    """All words of the probed transcripts, the most doubtful first.
+
+    By the sum of the letters' bypass probabilities: of what was tried it told wrong words best from slips, and from
+    words where the model is merely lost (docs/demo.md).
+    """
+    found = []
     for utterance in read_probe(probe)[1]:
         for word, known in zip(utterance.words, truth[utterance.id], strict=True):
-            letters = [token.bypass for token in utterance.tokens[word.first : word.last + 1] if token.text != " "]
-            suspect = Suspect(utterance.id, known.written, word.heard, known.spoken, known.kind, word.bypass)
-            ranked.append((word.bypass, sum(letters) / len(letters), suspect))
-    return [suspect for *_, suspect in sorted(ranked, key=lambda entry: entry[:2], reverse=True)]
+            doubt = sum(token.bypass for token in utterance.tokens[word.first : word.last + 1] if token.text != " ")
+            found.append(Suspect(utterance.id, known.written, word.heard, known.spoken, known.kind, doubt))
+    return sorted(found, key=lambda suspect: -suspect.doubt)
 
 
 @dataclass(frozen=True)

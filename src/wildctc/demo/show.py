@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from wildctc.corpora import load_manifest
-from wildctc.demo.corpus import Size, make_corpus, read_truth
+from wildctc.demo.corpus import VALIDATORS, Size, example, make_corpus, read_truth
 from wildctc.demo.curves import draw_runs
 from wildctc.demo.findings import error_rates, suspects
 from wildctc.demo.processes import together
 from wildctc.demo.stages import Stage, duration, run_stages
-from wildctc.demo.story import chance, hits, tell_errors, tell_suspects, tell_weights
+from wildctc.demo.story import chance, hits, tell_disagreement, tell_errors, tell_suspects, tell_weights
 from wildctc.features import FeatureCache, make_front_end
-from wildctc.files import make_folder, write_text
+from wildctc.files import write_text
 from wildctc.training.config import load_recipe, to_yaml
 from wildctc.training.data import scan
 from wildctc.version import __version__
@@ -72,7 +72,7 @@ class Demo:
             Stage("training", self.training),
             Stage("decoding", self.decoding),
             Stage("probing", self.probing),
-            Stage("report", self.report),
+            Stage("reports", self.reports),
         ]
         settings = json.dumps([__version__, asdict(self.scale), to_yaml(self.config)])
         lines: list[str] = []
@@ -124,33 +124,41 @@ class Demo:
         return f"{self.scale.size.test} test sentences, prefix beam search"
 
     def probing(self) -> str:
-        """How doubtful is each word of the training transcripts?"""
-        manifest = self.corpus / "train.jsonl.gz"
-        commands = {
-            n: ["probe", self.runs / n, manifest, "-o", self._probe(n), "--cache", self.features]
-            for n in (PLAIN, WILDCARD)
-        }
-        for name in commands:
-            make_folder(self._probe(name).parent)
+        """How doubtful is each word of the training transcripts, and of the test set's?"""
+        commands = {}
+        for name in (PLAIN, WILDCARD):
+            for split in ("train", "test"):
+                output = self._probe(name, split)
+                manifest = self.corpus / f"{split}.jsonl.gz"
+                commands[f"{name}-{split}"] = [
+                    "probe", self.runs / name, manifest, "-o", output, "--cache", self.features,
+                ]  # fmt: skip
         self._commands("probe", commands, desc="probing", **CLOCK)
         return f"{self.scale.size.train:,} training transcripts: was each word said?"
 
-    def report(self) -> str:
-        """A page to look at."""
-        command = ["audit", self._probe(WILDCARD), "-o", self.folder / "audit", "--link-audio"]
-        self._commands("audit", {WILDCARD: command}, desc="report", **CLOCK)
-        return f"{self.folder / 'audit' / 'index.html'}"
+    def reports(self) -> str:
+        """A page to look at, and what the validators say."""
+        validators = [self.corpus / "validators" / f"{name}.jsonl" for name in VALIDATORS]
+        disagree = ["disagree", "--reference", self.corpus / "test.jsonl.gz", "--validators", *validators]
+        for name in (PLAIN, WILDCARD):
+            disagree += ["--probe", self._probe(name, "test")]
+        disagree += ["--json", self.folder / "disagreement.json"]
+        page = ["audit", self._probe(WILDCARD, "train"), "-o", self.folder / "audit", "--link-audio"]
+        self._commands("report", {"audit": page, "disagree": disagree}, desc="reports", **CLOCK)
+        return "suspicious places as a page with sound; where validators disagree"
 
     # -------------------------------------------------------------------------------------------------------- story
 
     def tell(self, say: Callable[[str], None], seconds: float) -> Outcome:
         """What was found."""
         truth = read_truth(self.corpus)
-        found = {name: suspects(self._probe(name), truth) for name in (PLAIN, WILDCARD)}
+        found = {name: suspects(self._probe(name, "train"), truth) for name in (PLAIN, WILDCARD)}
         rates = error_rates({name: self.runs / name / "hyp" / "test.jsonl" for name in (PLAIN, WILDCARD)}, truth)
+        disagreement = json.loads((self.folder / "disagreement.json").read_text(encoding="utf-8"))
         parts = {
             "Finding wrong transcripts": tell_suspects(found),
             "Recognising speech": tell_errors(rates),
+            "Where people disagree": tell_disagreement(disagreement, example(self.corpus)),
             f"The price of wildcards in {WILDCARD}": tell_weights(_history(self.runs / WILDCARD)),
         }
         for title, text in parts.items():
@@ -174,8 +182,8 @@ class Demo:
     def _epochs_done(self) -> int:
         return sum(len(_history(self.runs / name)) for name in (PLAIN, WILDCARD))
 
-    def _probe(self, name: str) -> Path:
-        return self.runs / name / "probe" / "train.jsonl"
+    def _probe(self, name: str, split: str) -> Path:
+        return self.runs / name / "probe" / f"{split}.jsonl"
 
     def _utterances(self) -> list[Any]:
         return [u for split in ("train", "dev", "test") for u in load_manifest(self.corpus / f"{split}.jsonl.gz")]

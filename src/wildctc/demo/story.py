@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from wildctc.comparing import Change
 from wildctc.demo.annotators import Kind
@@ -83,6 +84,36 @@ def _judge(name: str, base: str, change: Change | None, where: str) -> str:
         return f"{name} and {base} do not differ reliably {where}: {change.relative:+.0%} errors ({interval})."
     what = "fewer" if change.relative < 0 else "more"
     return f"{name} makes {abs(change.relative):.0%} {what} errors than {base} {where} ({interval})."
+
+
+def tell_disagreement(numbers: Mapping[str, Any], example: Mapping[str, str]) -> str:
+    """numbers: what `wildctc disagree --json` wrote. example: one sentence as it was said, and as people wrote it."""
+    group = numbers["groups"][0]
+    units, systems = group["characters"]["units"], group["characters"]["systems"]
+    total = units["agreed"] + units["disputed"] + units["unanimous"]
+    width = max(map(len, example))
+    shown = "\n".join(f"  {who:<{width}}  {text}" for who, text in example.items())
+    rows = [
+        [name, *(_percent(of[which]["mean"]["value"]) for which in ("agreed", "disputed")), *_times(of["ratio"])]
+        for name, of in systems.items()
+    ]
+    return (
+        f"{numbers['annotators']} validators wrote down the test set again, each in his own way:\n\n{shown}\n\n"
+        f"They dispute {units['disputed']:,} of {total:,} letters. The models' probability that a letter was not said:"
+        f"\n\n{table(['', 'agreed letters', 'disputed letters', 'ratio', '95% interval'], rows)}"
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _times(ratio: Mapping[str, float | None]) -> tuple[str, str]:
+    """A ratio and its interval as two cells."""
+    value, low, high = (ratio[key] for key in ("value", "low", "high"))
+    if value is None or low is None or high is None:
+        return "–", ""
+    return f"{value:.1f}×", f"{low:.1f} … {high:.1f}"
 
 
 def tell_weights(history: Sequence[Mapping[str, float | None]]) -> str:
