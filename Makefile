@@ -1,11 +1,11 @@
-# make setup · make demo · make test · make lint · make bench · make sanitize
+# make setup · make demo · make test · make lint · make bench · make sanitize · make wheel
 PYTHON ?= python3
 PY := .venv/bin/python
 BUILD_TOOLS := scikit-build-core nanobind ninja cmake
 # the extension is rebuilt when its sources change
 SOURCES := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: setup demo test lint bench sanitize clean
+.PHONY: setup demo test lint bench sanitize wheel clean
 
 setup: .venv/installed
 
@@ -13,7 +13,7 @@ setup: .venv/installed
 	test -x $(PY) || $(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --upgrade pip
 	$(PY) -m pip install --quiet -c constraints.txt torch numpy $(BUILD_TOOLS)
-	$(PY) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[train,audit,hf,moonshine,demo,dev]'
+	$(PY) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[train,audit,hf,moonshine,demo,gpu,dev]'
 	touch $@
 
 # DEMO=small is done in two minutes. It fails if suspicious words are not found at five times chance.
@@ -44,6 +44,16 @@ sanitize: setup
 	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 		WILDCTC_NATIVE=build/sanitize $(PY) -m pytest -q -p no:cacheprovider tests/lattice/test_golden_k2.py \
 		tests/lattice/test_edge_cases.py tests/lattice/test_bad_input.py tests/lattice/test_native_equals_reference.py
+
+# The sdist, from it the wheel of this Python, and that wheel where no compiler is found: dist/ and build/wheel.
+wheel: setup
+	rm -rf dist build/wheel && mkdir -p dist build/wheel
+	$(PY) -m pip install --quiet build
+	$(PY) -m build --no-isolation --sdist -o dist .
+	$(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist dist/wildctc-*.tar.gz
+	$(PY) -m venv build/wheel
+	PATH=build/wheel/bin build/wheel/bin/python -m pip install --quiet -c constraints.txt torch dist/wildctc-*.whl
+	PATH=build/wheel/bin build/wheel/bin/python -I tests/installed.py
 
 clean:
 	rm -rf .venv build

@@ -1,5 +1,10 @@
+import os
+
 import pytest
 import torch
+
+# test_triton.py runs these tests once more, in a process where Triton interprets its kernels
+BACKENDS = ["triton"] if os.environ.get("TRITON_INTERPRET") == "1" else ["reference", "native"]
 
 
 @pytest.fixture(autouse=True)
@@ -11,6 +16,6 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=["reference", "native"])
+@pytest.fixture(params=BACKENDS)
 def backend(request):
     return request.param

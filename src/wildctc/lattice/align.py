@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from wildctc.lattice import native, reference
+from wildctc.lattice import native, reference, triton_backend
 from wildctc.lattice.arcs import Lengths, Wildcards, as_lattice, check_values, padded_rows
 from wildctc.lattice.functional import Backend, choose_backend
 
@@ -87,11 +87,11 @@ def wildcard_align(
     -0.69  a 0-1  [b] 2-3
     """
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
-    if choose_backend(backend, lattice) == "native":
-        score, position, state, arc = native.best_path(lattice)
-    else:
+    find = {"native": native.best_path, "triton": triton_backend.best_path, "reference": reference.best_path}
+    chosen = choose_backend(backend, lattice)
+    if chosen != "native":  # which checks by itself
         check_values(lattice)
-        score, position, state, arc = reference.best_path(lattice)
+    score, position, state, arc = (x.cpu() for x in find[chosen](lattice))
     labels = padded_rows(lattice.targets, lattice.target_lengths, 0).tolist()
     starts = _word_starts(lattice.words, lattice.target_lengths)
     return [

@@ -138,7 +138,7 @@ def _shape(x: Tensor) -> tuple[int, ...]:
 def _integers(x: Tensor, name: str, logits: Tensor) -> Tensor:
     if not isinstance(x, Tensor) or x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
         raise ValueError(f"{name} must be a tensor of integers, got {x.dtype if isinstance(x, Tensor) else type(x)}")
-    return x if x.dtype == torch.int64 and x.device == logits.device else x.to(device=logits.device, dtype=torch.int64)
+    return x if x.dtype == torch.int64 and x.device == logits.device else on_device(x.to(torch.int64), logits.device)
 
 
 def _lengths(lengths: Lengths, name: str, size: int, device: torch.device) -> Tensor:
@@ -185,7 +185,7 @@ def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[Wei
             raise ValueError(f"{name} must be a number or a tensor {wanted}, got {_shape(weight)}")
         if not weight.is_floating_point():
             raise ValueError(f"{name} must be floating point, got {weight.dtype}")
-        tensors.append(weight.to(logits.device))
+        tensors.append(on_device(weight, logits.device))
         values.append(ABSENT)
     return (tensors[0], tensors[1], tensors[2]), values
 
@@ -215,12 +215,17 @@ def check_values(lattice: Lattice) -> None:
                     raise ValueError(f"utterance {n}: {name[:-1]} is {length}, must be between 0 and {limit}")
 
 
+def on_device(x: Tensor, device: torch.device) -> Tensor:
+    """x there; on the way from the host to a GPU nobody waits."""
+    return x if x.device == device else x.to(device, non_blocking=device.type != "cpu")
+
+
 def padded_rows(rows: Tensor, lengths: Tensor, fill: int) -> Tensor:
     """(N, S) from padded or concatenated rows, `fill` past each row's length."""
+    there = on_device(lengths, rows.device)
     if rows.dim() == 1:
         width = int(lengths.max()) if lengths.numel() else 0
-        ends = lengths.cumsum(0).to(rows.device)
-        index = (ends - lengths.to(rows.device)).unsqueeze(1) + torch.arange(width, device=rows.device)
+        index = (there.cumsum(0) - there).unsqueeze(1) + torch.arange(width, device=rows.device)
         rows = rows[index.clamp(max=max(rows.numel() - 1, 0))] if rows.numel() else rows.new_zeros(len(lengths), width)
-    inside = torch.arange(rows.shape[1], device=rows.device) < lengths.to(rows.device).unsqueeze(1)
+    inside = torch.arange(rows.shape[1], device=rows.device) < there.unsqueeze(1)
     return torch.where(inside, rows, fill)

@@ -1,12 +1,14 @@
 """The public functions of the engine."""
 
+import importlib.util
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from wildctc.lattice import native, ops, reference
+from wildctc.lattice import native, ops, reference, triton_backend, triton_ops
 from wildctc.lattice.arcs import (
     ABSENT,
     Lattice,
@@ -15,11 +17,15 @@ from wildctc.lattice.arcs import (
     as_lattice,
     check_values,
     compute_dtype,
+    on_device,
     padded_rows,
 )
 
-Backend = Literal["auto", "reference", "native"]
+Backend = Literal["auto", "reference", "native", "triton"]
 Reduction = Literal["none", "mean", "sum"]
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+_said: set[str] = set()  # what has been said once
 
 
 def wildcard_ctc_loss(
@@ -53,8 +59,11 @@ def wildcard_ctc_loss(
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f'reduction must be "none", "mean" or "sum", got {reduction!r}')
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
-    if choose_backend(backend, lattice) == "native":
+    chosen = choose_backend(backend, lattice)
+    if chosen == "native":
         loss = ops.loss(lattice, reduction, zero_infinity)
+    elif chosen == "triton":
+        loss = _reduce(triton_ops.loss(lattice), lattice.target_lengths, reduction, zero_infinity)
     else:
         lattice = ops.checked(lattice)
         loss = _reduce(-reference.log_likelihood(lattice), lattice.target_lengths, reduction, zero_infinity)
@@ -65,17 +74,28 @@ def _reduce(losses: Tensor, target_lengths: Tensor, reduction: Reduction, zero_i
     if zero_infinity:
         losses = torch.where(losses == torch.inf, 0, losses)
     if reduction == "mean":
-        return (losses / target_lengths.to(losses.device).clamp(min=1)).mean()
+        return (losses / on_device(target_lengths, losses.device).clamp(min=1)).mean()
     return losses.sum() if reduction == "sum" else losses
 
 
 def choose_backend(backend: Backend, lattice: Lattice) -> str:
-    if backend not in ("auto", "reference", "native"):
-        raise ValueError(f'backend must be "auto", "reference" or "native", got {backend!r}')
-    on_cpu = lattice.logits.device.type == "cpu"
-    if backend == "native" and not on_cpu:
-        raise ValueError(f'backend="native" needs CPU tensors, logits are on {lattice.logits.device}')
-    return "native" if backend == "native" or (backend == "auto" and on_cpu) else "reference"
+    """For "auto": native on the CPU, triton on a GPU if it is installed, reference everywhere else."""
+    if backend not in ("auto", "reference", "native", "triton"):
+        raise ValueError(f'backend must be "auto", "reference", "native" or "triton", got {backend!r}')
+    device = lattice.logits.device
+    if backend == "native" and device.type != "cpu":
+        raise ValueError(f'backend="native" needs CPU tensors, logits are on {device}')
+    if backend != "auto":
+        return backend
+    if device.type == "cpu":
+        return "native"
+    if device.type == "cuda" and HAS_TRITON:  # ROCm's devices have this name too
+        return "triton"
+    if not torch.compiler.is_compiling() and device.type not in _said:
+        _said.add(device.type)
+        reason = "triton is not installed: pip install 'wildctc[gpu]'" if device.type == "cuda" else "it has no kernel"
+        warnings.warn(f"on {device.type} the lattice is computed by slow plain PyTorch, since {reason}", stacklevel=3)
+    return "reference"
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +133,8 @@ def wildcard_posteriors(
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
     check_values(lattice)
     lattice = _with_weight_tensors(lattice)
-    if choose_backend(backend, lattice) == "native":
-        log_likelihood, counts = _native_counts(lattice)
-    else:
-        log_likelihood, counts = _reference_counts(lattice)
+    counted = {"native": _native_counts, "triton": triton_backend.counts, "reference": _reference_counts}
+    log_likelihood, counts = counted[choose_backend(backend, lattice)](lattice)
     dtype = compute_dtype(logits)
     bypass, self_loop, word_bypass = (c.to(dtype) if c is not None else None for c in counts)
     skipped = bypass if bypass is not None else _no_tokens(lattice, dtype)
