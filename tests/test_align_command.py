@@ -85,6 +85,15 @@ def test_unwritten_speech_is_a_star_between_the_words(corpus, capsys):
     assert "★" in align(corpus, capsys)
 
 
+def test_an_empty_transcript_is_all_unwritten_speech(corpus, tmp_path, capsys):
+    rows = [
+        {"id": i, "audio": str(corpus / "right.wav"), "text": text} for i, text in (("told", "bad cafe"), ("not", ""))
+    ]
+    write_rows(tmp_path / "m.jsonl", rows)
+    assert main(["align", str(corpus / "run"), str(tmp_path / "m.jsonl"), "--workers", "0"]) == 0
+    assert "\nnot: 0 of 0 tokens bypassed, 1 × unwritten speech\n" in capsys.readouterr().out
+
+
 def test_ctm_has_a_line_for_each_word_and_says_what_was_bypassed(corpus, capsys):
     rows = [line.split(" ") for line in align(corpus, capsys, "--format", "ctm").splitlines()]
     assert all(len(row) == 6 and row[1] == "1" for row in rows)

@@ -19,9 +19,10 @@ from wildctc.errors import WildCTCError
 from wildctc.inference import decode_utterances
 from wildctc.sound import LONGEST, cut_at_pauses, find_pause, open_sound
 from wildctc.subtitles import LINE, LINES, cues, to_srt, to_vtt, width
+from wildctc.text import Normalizer, SentencePieceUnits
 from wildctc.training.config import load_recipe
 from wildctc.training.loop import train
-from wildctc.transcribing import Transcript, Word
+from wildctc.transcribing import Transcript, Word, time_words
 
 SENTENCES = ["abc de", "fed cab", "bad", "face", "dec abf", "cafe bed"]
 
@@ -113,6 +114,19 @@ def test_words_have_the_times_at_which_they_were_said(model):
     for word, begin in zip(found.words, (0, 5, 9), strict=True):
         assert word.start == pytest.approx(1.0 + begin * 0.12, abs=0.1)
         assert word.end == pytest.approx(1.0 + (begin + len(word.text)) * 0.12, abs=0.1)
+
+
+def test_words_of_pieces_have_times_too():
+    units = SentencePieceUnits.train(["he hello world word held"] * 9, Normalizer(), 14)
+    ids = units.encode("held world")
+    assert len(ids) < len("held world")  # pieces, not letters
+    heard = [0, *(frame for label in ids for frame in (label, label, 0))]
+    logits = 9.0 * torch.nn.functional.one_hot(torch.tensor(heard), len(units)).float()
+    words = time_words(logits, ids, units, [frame / 10 for frame in range(len(heard) + 1)])
+    pieces = [units.words(ids).count(word) for word in (0, 1)]
+    assert [word.text for word in words] == ["held", "world"]
+    assert [word.start for word in words] == [0.1, pytest.approx((1 + 3 * pieces[0]) / 10)]
+    assert [word.end for word in words] == [pytest.approx(3 * n / 10) for n in (pieces[0], sum(pieces))]
 
 
 def test_nothing_said_is_no_words(model):
