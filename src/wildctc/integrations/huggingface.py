@@ -172,8 +172,8 @@ class WildcardSchedule(TrainerCallback):
 
     def _keep(self, state: Any) -> None:
         """Put the schedule where checkpoints are made from; JSON knows no NaN."""
-        numbers = self._trainer.criterion.state_dict().items()
-        numbers = {key: None if math.isnan(value) else value for key, value in numbers}
+        kept = self._trainer.criterion.state_dict()
+        numbers = {key: None if math.isnan(value) else value for key, value in kept.items()}
         state.stateful_callbacks[STATE] = {"criterion": self._trainer.criterion.name, "state": numbers}
 
 
