@@ -42,7 +42,7 @@ UTTERANCES = {**SCRIPTS, "markup": MARKUP, "clean": probed("clean", "nothing is 
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
 
@@ -61,18 +61,25 @@ def read_rows(path):
     return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
 
 
-class Page:
-    """A window of its own, with its own storage, that notes errors and requests."""
+class Window:
+    """One window for all, since opening one takes longest; notes errors and requests."""
 
-    def __init__(self, browser, report, **options):
-        self.context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
-        self.context.set_default_timeout(1000 * PATIENCE)
-        self.page = self.context.new_page()
+    def __init__(self, browser):
+        self.page = browser.new_page(viewport={"width": 1280, "height": 800})
+        self.page.set_default_timeout(1000 * PATIENCE)
         self.errors, self.addresses = [], []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda m: m.type in ("error", "warning") and self.errors.append(m.text))
         self.page.on("request", lambda request: self.addresses.append(request.url))
+
+    def open(self, report):
         self.page.goto((report / "index.html").as_uri())
+        self.wait()
+
+    def forget(self):
+        """As a browser that has never seen the report."""
+        self.run("localStorage.clear()")
+        self.page.reload()
         self.wait()
 
     def wait(self):
@@ -104,12 +111,26 @@ class Page:
         return self.run("app.list.rows.map(row => row.id)")
 
 
+@pytest.fixture(scope="module")
+def window(browser):
+    return Window(browser)
+
+
 @pytest.fixture
-def page(browser, folder):
-    page = Page(browser, folder / "report")
-    yield page
-    assert page.errors == []
-    page.context.close()
+def empty(window):
+    """The window, to open a report in; it remembers nothing, and there must be no errors."""
+    window.errors.clear()
+    window.addresses.clear()
+    window.page.emulate_media(color_scheme="light")
+    yield window
+    window.run("localStorage.clear()")
+    assert window.errors == []
+
+
+@pytest.fixture
+def page(empty, folder):
+    empty.open(folder / "report")
+    return empty
 
 
 def test_nothing_but_the_reports_own_files_is_read(page, folder):
@@ -137,29 +158,31 @@ def test_an_utterance_shows_what_is_written_what_was_heard_and_what_is_doubtful(
 # --- sound
 
 TRACE = """() => {
-  window.trace = [];
   const { audio } = app.player;
   for (const name of ["playing", "pause"])
-    audio.addEventListener(name, () => trace.push([name, audio.currentTime]));
+    if (!window.trace) audio.addEventListener(name, () => trace.push([name, audio.currentTime]));
+  window.trace = [];
 }"""
 
 
-def play_and_trace(page, act):
-    """Times at which playing began and stopped, and the latest time seen in between."""
-    page.run(TRACE)
-    act()
-    page.until("trace.some(([name]) => name === 'playing')")
-    page.until("trace.at(-1)[0] === 'pause'")
-    began = page.run("trace.find(([name]) => name === 'playing')[1]")
-    return began, page.run("app.player.audio.currentTime")
+def play_and_trace(page, act, end=None):
+    """Times at which playing began and stopped. end: tried again if it stopped late, as it does on a busy machine."""
+    for _ in range(5):
+        page.run(TRACE)
+        act()
+        page.until("trace.some(([name]) => name === 'playing') && trace.at(-1)[0] === 'pause'")
+        began, ended = page.run("[trace.find(([name]) => name === 'playing')[1], app.player.audio.currentTime]")
+        if end is None or ended < end + 0.15:
+            break
+    return began, ended
 
 
 def test_a_click_on_a_word_plays_its_stretch_and_stops_at_its_end(page):
     page.choose("english")
     word = SCRIPTS["english"].words[2]
-    began, ended = play_and_trace(page, lambda: page.page.click(".transcript .word >> nth=2"))
+    began, ended = play_and_trace(page, lambda: page.page.click(".transcript .word >> nth=2"), word.end)
     assert began == pytest.approx(word.start, abs=0.1)
-    assert word.end <= ended < word.end + 0.3  # the machine may be busy; on an idle one it is 0.02
+    assert word.end <= ended < word.end + 0.15  # an idle machine needs 0.02
     assert page.run("app.detail.word") == 2
 
 
@@ -174,11 +197,12 @@ def test_play_plays_all_and_the_space_bar_stops(page):
     began, ended = play_and_trace(page, lambda: page.page.click("button.play"))
     assert began == pytest.approx(0.0, abs=0.1)
     assert ended == pytest.approx(SCRIPTS["emoji"].duration, abs=0.1)
-    page.run("byName('list').focus()")
+    page.run("byName('list').focus(); app.player.audio.playbackRate = 0.1")  # so that there is time to stop it
     page.press("Space")
-    page.until("app.player.audio.currentTime > 0.3 && app.player.playing")
+    page.until("app.player.audio.currentTime > 0.1 && app.player.playing")
     page.press("Space")
     assert not page.run("app.player.playing")
+    assert page.run("app.player.audio.currentTime") < 2
 
 
 def test_arrows_go_from_word_to_word_in_reading_direction(page):
@@ -188,17 +212,17 @@ def test_arrows_go_from_word_to_word_in_reading_direction(page):
         assert page.run("app.detail.word") == 1
 
 
-def test_a_linked_file_is_played_from_the_utterances_offset(browser, tmp_path):
+def test_a_linked_file_is_played_from_the_utterances_offset(empty, tmp_path):
     utterance = probed("a", "abc abc def", audio="long 1%.wav", offset=2.0)
     wave = np.concatenate((np.zeros(2 * RATE, np.float32), voice(utterance), np.zeros(RATE, np.float32)))
     soundfile.write(tmp_path / utterance.audio, wave, RATE)
     write_report(write(tmp_path, [utterance]), tmp_path / "report", link=True)
-    page = Page(browser, tmp_path / "report")
-    began, ended = play_and_trace(page, lambda: page.page.click(".transcript .word >> nth=1"))
+    page = empty
+    page.open(tmp_path / "report")
     word = utterance.words[1]
+    began, ended = play_and_trace(page, lambda: page.page.click(".transcript .word >> nth=1"), 2.0 + word.end)
     assert began == pytest.approx(2.0 + word.start, abs=0.1)
-    assert 2.0 + word.end <= ended < 2.3 + word.end
-    assert page.errors == []
+    assert 2.0 + word.end <= ended < 2.15 + word.end
 
 
 def test_the_outline_is_drawn_with_its_tokens_and_words_and_can_be_clicked(page):
@@ -215,13 +239,13 @@ def test_the_outline_is_drawn_with_its_tokens_and_words_and_can_be_clicked(page)
     assert began == pytest.approx(word.start, abs=0.1)
 
 
-def test_an_utterance_without_sound_is_shown(browser, tmp_path):
+def test_an_utterance_without_sound_is_shown(empty, tmp_path):
     write_report(write(tmp_path, [probed("a", "ab cd", {0: "ac"}, audio="gone.wav")]), tmp_path / "report")
-    page = Page(browser, tmp_path / "report")
+    page = empty
+    page.open(tmp_path / "report")
     assert page.text(".transcript") == "ab cd"
     assert "its audio could not be used" in page.text(".about")
     assert page.page.is_disabled("button.play")
-    assert page.errors == []
 
 
 # --- text
@@ -246,23 +270,25 @@ def test_shades_cover_whole_grapheme_clusters_of_text_in_one_piece(page, id):
         assert any(level == 9 for level, *_ in found["whole"])
 
 
-def test_a_doubtful_vowel_sign_shades_its_whole_syllable(browser, tmp_path):
+def test_a_doubtful_vowel_sign_shades_its_whole_syllable(empty, tmp_path):
     utterance = probed("a", "किताब")
     utterance.tokens[1].bypass = 0.97  # ि, which is drawn before the क that it follows
     write_report(write(tmp_path, [utterance]), tmp_path / "report")
-    page = Page(browser, tmp_path / "report")
+    page = empty
+    page.open(tmp_path / "report")
     assert page.run("shadesOf(app.row)") == [[0, 2, 9]]
 
 
 @needs_fonts
 @pytest.mark.parametrize("id", ["arabic", "hindi", "tamil"])
-def test_shading_does_not_change_the_letters(browser, tmp_path, id):
+def test_shading_does_not_change_the_letters(empty, tmp_path, id):
     """Every second character shaded: the ink must be that of the text without shades."""
     utterance = replace(SCRIPTS[id], audio="")
     utterance.tokens = [replace(t, bypass=0.95 * (i % 2)) for i, t in enumerate(utterance.tokens)]
     utterance.words = [replace(word, bypass=0.0) for word in utterance.words]
     write_report(write(tmp_path, [utterance]), tmp_path / "report")
-    page = Page(browser, tmp_path / "report")
+    page = empty
+    page.open(tmp_path / "report")
     target = page.page.locator(".transcript")
     shaded = picture(target)
     page.run("[...CSS.highlights.keys()].forEach((name) => CSS.highlights.delete(name))")
@@ -368,8 +394,10 @@ def test_focus_is_seen(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_contrast_on_every_shade(browser, folder, scheme):
-    page = Page(browser, folder / "report", color_scheme=scheme)
+def test_text_has_contrast_on_every_shade(empty, folder, scheme):
+    page = empty
+    page.page.emulate_media(color_scheme=scheme)
+    page.open(folder / "report")
     ratios = page.run("""() => {
       const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
       const paint = (...colours) => {
@@ -389,7 +417,6 @@ def test_text_has_contrast_on_every_shade(browser, folder, scheme):
     assert len(ratios) == 11
     assert min(ratios) > 4.5
     assert ratios[:10] == sorted(ratios[:10], reverse=True)  # the order is in the lightness
-    page.context.close()
 
 
 # --- decisions
@@ -435,7 +462,7 @@ def test_decisions_are_kept_across_reloads_and_can_be_undone(page):
     assert not set(page.listed()) & set(DECIDED)
 
 
-def test_exported_decisions_make_a_corrected_manifest_and_can_be_loaded_again(page, browser, folder, tmp_path, capsys):
+def test_exported_decisions_make_a_corrected_manifest_and_can_be_loaded_again(page, folder, tmp_path, capsys):
     decide(page)
     with page.page.expect_download() as download:
         page.page.click("#export")
@@ -450,18 +477,17 @@ def test_exported_decisions_make_a_corrected_manifest_and_can_be_loaded_again(pa
         assert texts[utterance.id] == (DECIDED.get(id, ("", None))[1] or utterance.text)
     assert "2 fixed, 1 accepted, 1 skipped" in capsys.readouterr().out
 
-    fresh = Page(browser, folder / "report")
-    assert fresh.run(MADE) == {}
+    page.forget()
+    assert page.run(MADE) == {}
     stale = [{"id": "clean", "decision": "accept", "text": "another text"}]
     write_rows(tmp_path / "decisions.jsonl", [*rows, *stale, {"id": "who", "decision": "skip", "text": ""}])
-    fresh.page.set_input_files("#file", tmp_path / "decisions.jsonl")
-    fresh.until("app.decisions.made.size === 4")
-    assert {id: tuple(made) for id, made in fresh.run(MADE).items()} == DECIDED
-    said = fresh.text("#toast")
+    page.page.set_input_files("#file", tmp_path / "decisions.jsonl")
+    page.until("app.decisions.made.size === 4")
+    assert {id: tuple(made) for id, made in page.run(MADE).items()} == DECIDED
+    said = page.text("#toast")
     assert "4 decisions loaded" in said
     assert "1 for utterances that are not in this report" in said
     assert "refused, since the transcript is another now: clean" in said
-    fresh.context.close()
 
 
 def test_a_file_that_holds_no_decisions_is_refused(page, tmp_path):
@@ -514,13 +540,12 @@ def test_keys_do_nothing_while_a_fix_is_typed(page):
     assert page.text("#detail h2") == "english"
 
 
-def test_decisions_of_two_reports_do_not_mix(page, browser, tmp_path):
+def test_decisions_of_two_reports_do_not_mix(page, tmp_path):
     page.choose("english")
     page.press("a")
     other = tmp_path / "other"
     write_report(write(tmp_path, [probed("english", "the same id with another text", {0: "a"})]), other)
-    page.page.goto((other / "index.html").as_uri())  # the same browser, and so the same store
-    page.wait()
+    page.open(other)  # in the same browser, and so with the same store
     assert page.run(MADE) == {}
 
 
@@ -528,7 +553,7 @@ def test_decisions_of_two_reports_do_not_mix(page, browser, tmp_path):
 
 
 @pytest.mark.slow
-def test_ten_thousand_utterances_do_not_freeze_the_page(browser, tmp_path):
+def test_ten_thousand_utterances_do_not_freeze_the_page(empty, tmp_path):
     """Milliseconds are several times what an idle machine needs."""
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefgh"), rng.integers(2, 8))) for _ in range(500)]
@@ -539,7 +564,8 @@ def test_ten_thousand_utterances_do_not_freeze_the_page(browser, tmp_path):
         utterances.append(probed(f"u{i}", text, changed, speaker=f"s{i % 40}", audio="gone.wav"))
     write_report(write(tmp_path, utterances), tmp_path / "report")
     began = time.monotonic()
-    page = Page(browser, tmp_path / "report")
+    page = empty
+    page.open(tmp_path / "report")
     assert time.monotonic() - began < 30
     assert len(page.listed()) == 10_000
     acts = {
@@ -571,4 +597,3 @@ def test_ten_thousand_utterances_do_not_freeze_the_page(browser, tmp_path):
     shown = page.run("[...document.querySelectorAll('.row')].map((e) => e.getBoundingClientRect().top)")
     assert min(shown) < 150
     assert max(shown) > 700
-    assert page.errors == []
