@@ -170,6 +170,7 @@ def test_the_words_follow_the_numbers():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # two minutes on two free cores
 def test_the_small_demo_finds_the_wrong_words_and_does_nothing_twice(tmp_path, capsys):
     folder = str(tmp_path / "demo")
     assert main(["demo", "--size", "small", "--out", folder]) == 0  # at five times chance, or else 2
