@@ -14,7 +14,7 @@ EVERY_DTYPE = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 
 def batch_of(kind: str = "TW", **shape):
-    shape = {"size": 3, "frames": 40, "tokens": 6, "outputs": 8, "per_arc": False, "full_lengths": True, **shape}
+    shape = {"size": 3, "frames": 20, "tokens": 6, "outputs": 8, "per_arc": False, "full_lengths": True, **shape}
     return draw_batch(np.random.default_rng(11), kind, **shape)
 
 
@@ -77,7 +77,9 @@ def test_blank_with_probability_one(dtype, backend):
     assert 900 < loss.item() < 1000
     assert logits.grad.isfinite().all()
     assert logits.grad.sum(2).abs().max() < 1e-5
-    assert logits.grad[:, 0, 1:].sum().item() == pytest.approx(-2, abs=1e-5)  # two tokens or ★ are expected somewhere
+    # two tokens or ★ are expected somewhere; logarithms near 1000 in float32, as Triton's kernels keep, have 6e-5
+    tolerance = 1e-4 if backend == "triton" and dtype == torch.float32 else 1e-5
+    assert logits.grad[:, 0, 1:].sum().item() == pytest.approx(-2, abs=tolerance)
 
 
 def test_some_outputs_impossible(backend):
@@ -129,7 +131,7 @@ def test_broken_logits_poison_their_utterance_alone(value, backend):
 
 def test_what_stands_past_the_lengths_is_ignored(backend):
     batch = batch_of()
-    batch.input_lengths, batch.target_lengths = [40, 31, 25], [6, 4, 0]
+    batch.input_lengths, batch.target_lengths = [20, 16, 12], [6, 4, 0]
     clean_loss, clean_gradient = loss_and_gradient(batch, backend)
     for n in range(3):
         batch.logits[batch.input_lengths[n] :, n] = math.nan

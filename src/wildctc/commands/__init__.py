@@ -16,6 +16,7 @@ from wildctc.commands import (
     prepare,
     probe,
     score,
+    selftest,
     train,
     transcribe,
 )
@@ -36,4 +37,5 @@ COMMANDS = (
     disagree,
     corrupt,
     demo,
+    selftest,
 )

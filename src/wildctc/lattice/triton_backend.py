@@ -13,7 +13,7 @@ from wildctc.errors import MissingExtra
 from wildctc.lattice.arcs import Lattice, compute_dtype, on_device
 from wildctc.lattice.native import Gradients
 
-ROWS, COLUMNS = 16, 32  # of a tile of frames × outputs
+TILE, INTERPRETED_TILE = (16, 32), (64, 256)  # frames × outputs
 
 
 class Packed(NamedTuple):
@@ -75,9 +75,7 @@ def _flags(kernel: Any, lattice: Lattice) -> dict[str, Any]:
     if lattice.targets.dim() == 1:
         longest = min(longest, max(0, int(lattice.target_lengths.max())))  # where lengths are on the GPU, this waits
     block = 1 << max(3, longest.bit_length())
-    size = lattice.logits.shape[1]
-    # a warp for utterances that do not fill one; the interpreter's costs are per program
-    group = min(64 if kernel.INTERPRETED else max(1, 32 // block), 1 << (size - 1).bit_length())
+    group = min(_group(kernel, block), 1 << (lattice.logits.shape[1] - 1).bit_length())
     return {
         "STARS": num_states(lattice) == 3,
         "WORDS": lattice.present(2) and (lattice.word_bypass is None or lattice.word_bypass.shape[1] > 0),
@@ -85,6 +83,11 @@ def _flags(kernel: Any, lattice: Lattice) -> dict[str, Any]:
         "BLOCK": block,
         "num_warps": max(1, min(16, group * block // 64)),
     }
+
+
+def _group(kernel: Any, block: int) -> int:
+    """Utterances in a program: enough for a warp; for the interpreter, which takes its time for each program, many."""
+    return 64 if kernel.INTERPRETED else max(1, 32 // block)
 
 
 def pack(lattice: Lattice, dtype: torch.dtype) -> Packed:
@@ -202,7 +205,7 @@ def forward(lattice: Lattice, keep: bool) -> tuple[Tensor, Passed]:
             size,
             log_others(lattice, dtype),
             lattice.blank,
-            rows,
+            KEEP=keep,
             **packed.flags,
         )
     losses = (total.sum(1, dtype=torch.float64) - likelihood).to(dtype)
@@ -264,7 +267,8 @@ def backward(
             **packed.flags,
         )
         if result is not None:
-            kernel.gradient[(-(-length // ROWS), -(-outputs // COLUMNS), size)](
+            rows, columns = INTERPRETED_TILE if kernel.INTERPRETED else TILE
+            kernel.gradient[(-(-length // rows), -(-outputs // columns), size)](
                 logits,
                 *logits.stride(),
                 passed.top,
@@ -284,8 +288,8 @@ def backward(
                 outputs,
                 lattice.blank,
                 STARS=states == 3,
-                ROWS=ROWS,
-                COLUMNS=COLUMNS,
+                ROWS=rows,
+                COLUMNS=columns,
             )
     return result, counts
 

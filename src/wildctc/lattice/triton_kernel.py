@@ -128,8 +128,8 @@ def pack(
             since = tl.where((this != before) | (u == 0), u, since)
             ends = (this >= 0) & (after != this)
             which = tl.minimum(this, num_words - 1)  # for words that nobody has checked
-            weight = tl.load(word + n * word_n + which * word_w, ends, ABSENT)
-            tl.store(word_of + begin + u + 1, weight, ends)
+            price = tl.load(word + n * word_n + which * word_w, ends, ABSENT)
+            tl.store(word_of + begin + u + 1, price, ends)
             tl.store(word_start + begin + u + 1, since, ends)
             tl.store(word_end + begin + since, tl.where(ends, u + 1, 0), ends)
 
@@ -137,12 +137,12 @@ def pack(
 @triton.jit
 def forward(
     logits, stride_t, stride_n, stride_c, top_of, others_of, frames_of, tokens_of, first, readable,
-    labels, bypass_of, loop_of, word_of, word_start, alphas, likelihood, T, N, log_others, blank, rows,
-    STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
+    labels, bypass_of, loop_of, word_of, word_start, alphas, likelihood, T, N, log_others, blank,
+    KEEP: tl.constexpr, STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Log-sums of all paths into B, N and S of each position, and the likelihood, both relative to the frames' tops.
 
-    Row t of `alphas` holds those after t frames; with fewer than T + 1 rows they are used in turn.
+    Row t of `alphas` holds those after t frames; where they are not to be kept, it has two rows, used in turn.
     """
     n = (tl.program_id(0) * GROUP + tl.arange(0, GROUP)).to(tl.int64)[:, None]
     k = tl.arange(0, BLOCK).to(tl.int64)[None, :]
@@ -155,7 +155,7 @@ def forward(
     repeat = inner & (label == tl.load(labels + begin + k - 1, inner, -1))
     outputs = logits + n * stride_n + label * stride_c
     states: tl.constexpr = 3 if STARS else 2
-    cells = alphas + begin * rows * states + k
+    cells = alphas + begin * (T + 1 if KEEP else 2) * states + k
     nothing = tl.full((GROUP, BLOCK), ABSENT, alphas.dtype.element_ty)
     b, y, s = tl.where(k == 0, 0.0, nothing), nothing, nothing
     tl.store(cells, b, inside)
@@ -172,8 +172,8 @@ def forward(
     for t in range(0, tl.max(frames)):
         tl.debug_barrier()
         running = t < frames
-        old = cells + (t % rows) * states * width
-        new = cells + ((t + 1) % rows) * states * width
+        old = cells + (t if KEEP else t % 2) * states * width
+        new = cells + (t + 1 if KEEP else (t + 1) % 2) * states * width
         top = tl.load(top_of + n * T + t, running, 0.0)
         silence = tl.load(logits + t * stride_t + n * stride_n + blank * stride_c, running, 0.0).to(top.dtype) - top
         sound = tl.load(outputs + t * stride_t, inner & running, ABSENT).to(top.dtype) - top
@@ -279,26 +279,31 @@ def backward(
         if STARS:
             to_s = star + s
             tl.store(here + width, to_s, inside & running)
+        # occupancies add up to 1, but for the rounding of the likelihood, which is divided out
+        in_b = tl.exp(tl.load(now, inside & running, ABSENT) + b - total)
+        in_y = tl.exp(tl.load(now + width, inside & running, ABSENT) + y - total)
+        whole = in_b + in_y
+        if STARS:
+            in_s = tl.exp(tl.load(now + 2 * width, inside & running, ABSENT) + s - total)
+            whole += in_s
+        share = 1.0 / tl.where(running, tl.sum(whole, 1)[:, None], 1.0)
         if OCCUPANCY:
-            share = tl.exp(tl.load(now + width, inside & running, ABSENT) + y - total)
-            tl.store(occupancy + begin * T + t * width + k, share, inside & running)
-            share = tl.exp(tl.load(now, inside & running, ABSENT) + b - total)
-            tl.store(silences + n * T + t, tl.sum(share, 1)[:, None], running)
+            tl.store(occupancy + begin * T + t * width + k, in_y * share, inside & running)
+            tl.store(silences + n * T + t, tl.sum(in_b, 1)[:, None] * share, running)
             if STARS:
-                share = tl.exp(tl.load(now + 2 * width, inside & running, ABSENT) + s - total)
-                tl.store(stars + n * T + t, tl.sum(share, 1)[:, None], running)
+                tl.store(stars + n * T + t, tl.sum(in_s, 1)[:, None] * share, running)
         if COUNT_LOOP:
             b_from = tl.load(old, inside & running, ABSENT)
             y_from = tl.load(old + width, inside & running, ABSENT)
-            loop_sum += tl.exp(log_add(b_from, y_from) + loop_weight + to_s - total)
+            loop_sum += tl.exp(log_add(b_from, y_from) + loop_weight + to_s - total) * share
         if COUNT_BYPASS:
             b_from = tl.load(old - 1, inner & running, ABSENT)
             y_from = tl.load(old + width - 1, inner & running, ABSENT)
-            bypass_sum += tl.exp(log_add(b_from, y_from) + bypass_weight + to_s - total)
+            bypass_sum += tl.exp(log_add(b_from, y_from) + bypass_weight + to_s - total) * share
         if COUNT_WORD:
             b_from = tl.load(old + source - k, ends & running, ABSENT)
             y_from = tl.load(old + source - k + width, ends & running, ABSENT)
-            word_sum += tl.exp(log_add(b_from, y_from) + word_weight + to_s - total)
+            word_sum += tl.exp(log_add(b_from, y_from) + word_weight + to_s - total) * share
         tl.debug_barrier()
     if COUNT_LOOP:
         tl.store(loop_count + n * loops + k, loop_sum, inside & (k < loops))

@@ -1,0 +1,265 @@
+"""Whether the engine is right on a device, and how fast: what `wildctc selftest` prints.
+
+Its table is for pasting into an issue: no path, name or address is in it.
+"""
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import ctc_loss
+
+from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.lattice.align import wildcard_align
+from wildctc.lattice.arcs import Wildcards
+from wildctc.lattice.functional import HAS_TRITON, Backend, wildcard_ctc_loss, wildcard_posteriors
+from wildctc.progress import progress
+from wildctc.version import __version__
+
+KINDS = ("CTC", "T", "W", "TW")
+LIMITS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+LONG = 2e-4  # float32, a thousand frames
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report."""
+
+    name: str
+    found: str
+    limit: str
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """`print(report)` gives the tables."""
+
+    about: str
+    checks: list[Check]
+    speed: list[list[str]]
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    def __str__(self) -> str:
+        rows = [[c.name, c.found, c.limit, "ok" if c.passed else "FAILED"] for c in self.checks]
+        checks = _markdown(["check", "found", "limit", ""], rows)
+        speed = _markdown(["loss and gradient", "ms", "MB beyond logits"], self.speed)
+        return f"{self.about}\n\n{checks}\n\n{speed}\n\n{'passed' if self.passed else 'FAILED'}"
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in [header, *rows]]
+    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device of that name, or the GPU if there is one."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise WildCTCError(f"--device {name}: must be cpu or cuda")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise WildCTCError(f"--device {device}: torch sees {torch.cuda.device_count()} GPUs")
+    if device.type == "cuda" and not HAS_TRITON:
+        raise MissingExtra("triton", "gpu")
+    return device
+
+
+def selftest(device: torch.device) -> Report:
+    """Every check, then the time and memory of a training step's loss. Takes less than a minute."""
+    backend: Backend = "native" if device.type == "cpu" else "triton"
+    tests = [
+        *((lambda kind=kind, dtype=dtype: parity(kind, dtype, backend, device)) for kind in KINDS for dtype in LIMITS),
+        lambda: parity("TW", torch.float32, backend, device, frames=1000, tokens=150),
+        lambda: best_path(backend, device),
+        lambda: determinism(backend, device),
+        *([lambda: no_synchronisation(backend, device)] if device.type == "cuda" else []),
+    ]
+    checks = [test() for test in progress(tests, desc="checks")]
+    return Report(about(device, backend), checks, speed(device, backend))
+
+
+def about(device: torch.device, backend: str) -> str:
+    try:
+        triton = version("triton")
+    except PackageNotFoundError:
+        triton = "none"
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
+    return (
+        f"wildctc {__version__}, backend {backend} on {device.type} ({where}), torch {torch.__version__}, "
+        f"triton {triton}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
+
+
+def batch(
+    kind: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    size: int = 4,
+    frames: int = 50,
+    tokens: int = 12,
+    outputs: int = 20,
+) -> dict[str, Any]:
+    """The arguments of a loss: unequal lengths, words of three tokens, a weight for each arc."""
+    generator = torch.Generator().manual_seed(1)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    weights = [(normal(size, width) - 2).to(device) for width in (tokens, tokens + 1, tokens // 3 + 1)]
+    bypass, self_loop, word_bypass = weights
+    wildcards = {
+        "CTC": Wildcards(),
+        "T": Wildcards(bypass, self_loop),
+        "W": Wildcards(None, self_loop, word_bypass, self_loop_at="word"),
+        "TW": Wildcards(bypass, self_loop, word_bypass),
+    }[kind]
+    shrink = torch.arange(size)
+    return {
+        "logits": (2 * normal(frames, size, outputs)).to(device, dtype),
+        "targets": torch.randint(1, outputs, (size, tokens), generator=generator).to(device),
+        "input_lengths": (frames - frames // 10 * shrink).clamp(min=frames // 2).to(device),
+        "target_lengths": (tokens - shrink).clamp(min=1).to(device),
+        "words": torch.arange(tokens).div(3, rounding_mode="floor").expand(size, tokens).to(device),
+        "wildcards": wildcards,
+    }
+
+
+def step(given: dict[str, Any], backend: Backend) -> list[Tensor]:
+    """Losses, their gradient to the logits, and the posteriors that are."""
+    logits = given["logits"].detach().requires_grad_()
+    loss = wildcard_ctc_loss(**{**given, "logits": logits}, reduction="none", backend=backend)
+    (gradient,) = torch.autograd.grad(loss.sum(), logits)
+    post = wildcard_posteriors(**given, backend=backend)
+    return [loss.detach(), gradient, *(p for p in (post.bypass, post.self_loop, post.word_bypass) if p is not None)]
+
+
+def parity(kind: str, dtype: torch.dtype, backend: Backend, device: torch.device, **shape: int) -> Check:
+    """The largest difference from the reference in float64, of losses relative to their size."""
+    given = batch(kind, dtype, device, **shape)
+    exact = step({**given, "logits": given["logits"].double()}, "reference")
+    found = step(given, backend)
+    differences = [float(((found[0] - exact[0]) / exact[0]).abs().max())]
+    differences += [
+        float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in zip(found[1:], exact[1:], strict=True)
+    ]
+    limit = LONG if shape.get("frames", 0) >= 1000 else LIMITS[dtype]
+    name = f"{kind}, {str(dtype).removeprefix('torch.')}" + "".join(f", {v} {k}" for k, v in shape.items())
+    worst = max(differences) if all(d == d for d in differences) else float("nan")
+    return Check(f"equals the reference: {name}", f"{worst:.1e}", f"{limit:.0e}", worst <= limit)
+
+
+def best_path(backend: Backend, device: torch.device) -> Check:
+    given = batch("TW", torch.float32, device)
+    found, wanted = (wildcard_align(**given, backend=b) for b in (backend, "reference"))
+    worst = max(abs(a.score - b.score) for a, b in zip(found, wanted, strict=True))
+    return Check("best path: score as the reference's", f"{worst:.1e}", "1e-09", worst <= 1e-9)
+
+
+def determinism(backend: Backend, device: torch.device, runs: int = 5) -> Check:
+    given = batch("TW", torch.float32, device, size=8, frames=200, tokens=60)
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        first, *others = (step(given, backend) for _ in range(runs))
+    finally:
+        torch.use_deterministic_algorithms(before)
+    same = all(torch.equal(a, b) for other in others for a, b in zip(first, other, strict=True))
+    return Check(f"{runs} runs give the same bits", "yes" if same else "no", "yes", same)
+
+
+def no_synchronisation(backend: Backend, device: torch.device) -> Check:
+    """torch itself refuses whatever would make the host wait."""
+    given = batch("TW", torch.float32, device)
+    given["logits"].requires_grad_()
+    wildcard_ctc_loss(**given, backend=backend).backward()  # kernels are compiled by now
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        wildcard_ctc_loss(**given, backend=backend).backward()
+        found = "yes"
+    except RuntimeError as error:
+        found = str(error).splitlines()[0]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return Check("the host never waits", found, "yes", found == "yes")
+
+
+# ------------------------------------------------------------------------------------------------- speed and memory
+
+
+def speed(device: torch.device, backend: Backend) -> list[list[str]]:
+    """Time (median of 7) and memory of loss and gradient from logits, beside torch's CTC."""
+    shape = {"size": 32, "frames": 800, "tokens": 120, "outputs": 500}
+    if device.type == "cpu":
+        shape = {"size": 8, "frames": 400, "tokens": 60, "outputs": 100}
+    given = batch("CTC", torch.float32, device, **shape)
+    logits = given["logits"].requires_grad_()
+    lengths = given["input_lengths"], given["target_lengths"]
+
+    def torchs() -> None:
+        ctc_loss(logits.log_softmax(2), given["targets"], *lengths).backward()
+
+    def ours(wildcards: Wildcards) -> Callable[[], None]:
+        return lambda: wildcard_ctc_loss(**{**given, "wildcards": wildcards}, backend=backend).backward()
+
+    size = ", ".join(f"{v} {k}" for k, v in shape.items()).replace("size", "utterances")
+    rows = [
+        ("torch.nn.functional.ctc_loss", torchs),
+        (f"{backend}, CTC", ours(Wildcards())),
+        (f"{backend}, T", ours(Wildcards(-2.0, -2.0))),
+        (f"{backend}, TW", ours(Wildcards(-2.0, -2.0, -2.0))),
+    ]
+    return [[f"{name} ({size})", *_measure(run, logits)] for name, run in rows]
+
+
+def _measure(run: Callable[[], None], logits: Tensor) -> tuple[str, str]:
+    cuda = logits.device.type == "cuda"
+    times = []
+    for _ in range(8):
+        logits.grad = None
+        if cuda:
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        run()
+        if cuda:
+            torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - began))
+    logits.grad = None
+    peak = _peak_cuda(run) if cuda else _peak_cpu(run)
+    return f"{statistics.median(times[1:]):.2f}", "?" if peak is None else f"{peak / 1e6:.1f}"
+
+
+def _peak_cuda(run: Callable[[], None]) -> int:
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _peak_cpu(run: Callable[[], None]) -> int | None:
+    """By how much resident memory grew, on Linux, which lets a process forget its peak."""
+
+    def status(field: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
+
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return None
+    before = status("VmRSS")
+    run()
+    return max(0, status("VmHWM") - before)
