@@ -183,5 +183,5 @@ def test_the_small_demo_finds_the_wrong_words_and_does_nothing_twice(tmp_path, c
     before = {path: path.stat().st_mtime_ns for path in Path(folder).rglob("*") if path.name != "story.txt"}
     assert main(["demo", "--size", "small", "--out", folder]) == 0
     again = capsys.readouterr().out
-    assert again.count("done before") == again.count("\n 1  ") * 6 == 6
+    assert again.count("done before") == 6  # stages
     assert {path: path.stat().st_mtime_ns for path in before} == before
