@@ -6,7 +6,7 @@ from wildctc.commands.options import Add
 from wildctc.distributed import is_first
 from wildctc.errors import WildCTCError
 
-USAGE = "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--any.field VALUE …]"
+USAGE = "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--trunk RUN] [--any.field VALUE …]"
 
 
 def register(add: Add) -> None:
@@ -21,6 +21,7 @@ def run(words: list[str]) -> None:
         print(f"{USAGE}\n\n{settings_help()}")
         return
     out, words = take(words, "--out")
+    trunk, words = take(words, "--trunk")
     if not words or words[0].startswith("--"):
         raise WildCTCError(f"no recipe given; {USAGE}")
     config = load_recipe(words[0])
@@ -29,7 +30,7 @@ def run(words: list[str]) -> None:
         raise WildCTCError(f"--out RUN is needed: the folder of the run; {USAGE}")
     from wildctc.training.loop import train
 
-    model = train(config, out)
+    model = train(config, out, trunk)
     if is_first():
         print(model)
 

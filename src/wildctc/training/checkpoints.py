@@ -28,6 +28,11 @@ class Checkpoints:
     def last(self) -> Path:
         return self.folder / "last.safetensors"
 
+    @property
+    def trunk(self) -> Path:
+        """`last` as it was when the epochs of plain CTC had ended."""
+        return self.folder / "trunk.safetensors"
+
     def epoch(self, epoch: int) -> Path:
         """The weights at the end of an epoch."""
         return self.folder / f"epoch-{epoch:04d}.safetensors"

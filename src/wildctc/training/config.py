@@ -108,6 +108,7 @@ class TrainingConfig:
     """The loop."""
 
     epochs: int = 30
+    ctc_epochs: int = 0  # the first so many are plain CTC; then the criterion's schedule begins (see trunk.py)
     patience: int | None = None  # epochs without a better `select_by` before the run stops
     select_by: Literal["loss", "ctc_loss", "wer"] = "loss"
     average: int = 10  # best K epochs whose weights are averaged
@@ -139,7 +140,7 @@ FREE_ON_RESUME = {
 # Settings where 0 switches something off; all other numbers but a schedule's must be greater.
 MAY_BE_ZERO = (
     "seed", "data.max_bad", "data.workers", "encoder.dropout", "spec_augment.", "optimizer.warmup_steps",
-    "optimizer.weight_decay",
+    "optimizer.weight_decay", "training.ctc_epochs",
 )  # fmt: skip
 
 
@@ -282,6 +283,11 @@ def validate(config: Config) -> None:
         raise WildCTCError(f"data.max_bad is a share, 0 to 1, got {config.data.max_bad}")
     if not config.data.speeds or min(config.data.speeds) <= 0:
         raise WildCTCError(f"data.speeds must be a list of speeds greater than 0, got {config.data.speeds}")
+    if config.training.ctc_epochs >= config.training.epochs:
+        raise WildCTCError(
+            f"training.ctc_epochs ({config.training.ctc_epochs}) must be less than training.epochs "
+            f"({config.training.epochs}): nothing would be trained with the criterion"
+        )
     if config.encoder.subsampling not in (1, 2, 4):
         raise WildCTCError(f"encoder.subsampling must be 1, 2 or 4, got {config.encoder.subsampling}")
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from wildctc import wildcard_ctc_loss
+from wildctc import Wildcards, wildcard_ctc_loss
 from wildctc.distributed import ALONE, Processes, average_statistics, in_parallel, process_group
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats, make_front_end
-from wildctc.files import load_tensors, make_folder, only_one, save_tensors, write_text
+from wildctc.files import load_tensors, make_folder, only_one, save_tensors, write_atomically, write_text
 from wildctc.progress import progress
 from wildctc.recognizer import Recognizer
 from wildctc.training.batches import Batch, Batches, parts_for, plan_batches, seed_of
@@ -36,14 +36,17 @@ from wildctc.training.divergence import DivergenceWatch
 from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
 from wildctc.training.rates import learning_rate
 from wildctc.training.reports import WEIGHTS, Metrics, Reports, model_card, start_log
+from wildctc.training.trunk import branch_off
 
 log = logging.getLogger(__name__)
 TRAIN_SAMPLE = 100  # training utterances on which the bypass posterior is followed
 SELECT = {"loss": "valid_loss", "ctc_loss": "valid_ctc_loss", "wer": "valid_wer"}
 
 
-def train(config: Config, out: str | Path) -> Path:
+def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> Path:
     """Train a recogniser, or go on where an earlier call with the same settings stopped; returns the model folder.
+
+    trunk: a run with the same settings but for criterion and schedule, whose epochs of plain CTC are taken over.
 
     >>> train(load_recipe("iban"), "runs/iban")  # doctest: +SKIP
     """
@@ -54,6 +57,8 @@ def train(config: Config, out: str | Path) -> Path:
             start_log(run)
             if processes.first:
                 _same_run(run, config)
+                if trunk is not None:
+                    branch_off(Path(trunk), run, config)
                 write_text(run / "config.yaml", to_yaml(config))
             processes.barrier()
             return Trainer(config, run, processes).run()
@@ -190,6 +195,15 @@ class Trainer:
             return False
         return len(self.history) - self._best()[0] >= patience
 
+    @property
+    def _plain(self) -> bool:
+        """Whether this is one of the first epochs, of plain CTC."""
+        return self.epoch <= self.config.training.ctc_epochs
+
+    @property
+    def _wildcards(self) -> Wildcards:
+        return Wildcards() if self._plain else self.criterion.wildcards
+
     def _train_epoch(self, bar: Any) -> None:
         groups = self._groups(self.epoch)
         plan = [batch for group in groups for batch in group]
@@ -258,12 +272,12 @@ class Trainer:
         # The loss goes forward and backward on a leaf, so that its time can be told from the encoder's.
         leaf = logits.detach().float().requires_grad_()
         arguments = (leaf.transpose(0, 1), batch.targets, lengths, batch.target_lengths)
-        wildcards = self.criterion.wildcards
-        loss = wildcard_ctc_loss(*arguments, reduction="sum", wildcards=wildcards, words=batch.words)
+        loss = wildcard_ctc_loss(*arguments, reduction="sum", wildcards=self._wildcards, words=batch.words)
         loss = loss * batch.counts / count
         (loss * self.processes.size).backward()  # gradients are averaged over the processes; the sum is wanted
         self.spent["loss"] += time.perf_counter() - begun
-        self.watch.arcs(self.step, leaf.transpose(0, 1), lengths, batch)
+        if not self._plain:
+            self.watch.arcs(self.step, leaf.transpose(0, 1), lengths, batch)
         assert leaf.grad is not None
         logits.backward(leaf.grad.to(logits.dtype))
         return float(loss.detach())
@@ -277,7 +291,7 @@ class Trainer:
         """Validate, relax the criterion's weights, and commit the epoch: the checkpoint holds its metrics."""
         begun = time.perf_counter()
         self.watch.end_epoch(self.step)
-        wildcards = self.criterion.wildcards
+        wildcards = self._wildcards
         found = self._evaluate_dev()
         sample = self.train[:: -(-len(self.train) // TRAIN_SAMPLE)]
         metrics: Metrics = {
@@ -298,26 +312,36 @@ class Trainer:
         self.epoch, self.group = self.epoch + 1, 0
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0
         self._save()
+        if len(self.history) == self.config.training.ctc_epochs and self.processes.first:
+            write_atomically(self.checkpoints.trunk, self.checkpoints.last.read_bytes())
         self.checkpoints.keep(set(self._best()))
         shown = {k: v for k, v in metrics.items() if v is not None and k != "epoch"}
         log.info("epoch %d: %s", metrics["epoch"], ", ".join(f"{k} {v:.4g}" for k, v in shown.items()))
 
     def _relax(self, entropy: float | None) -> None:
-        """The criterion's weights for the next epoch; no entropy (all probability on blank) keeps the last value."""
+        """The criterion's weights for the next epoch; no entropy (all probability on blank) keeps the last value.
+
+        In the epochs of plain CTC the entropy is followed for any criterion, so that every one can go on from there.
+        """
+        entropy = math.nan if entropy is None else entropy
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            self.criterion.step(math.nan if entropy is None else entropy)
+            if self._plain:
+                self.criterion.entropy_decay.update(entropy)
+            else:
+                self.criterion.step(entropy)
         for warning in said:
             log.warning("%s", warning.message)
 
     def _best(self) -> list[int]:
-        """The best K epochs by the chosen measure, best first; of equals the earlier."""
+        """The best K epochs by the chosen measure, best first; of equals the earlier. Those of plain CTC do not count
+        while there is another."""
         key = SELECT[self.config.training.select_by]
-        ranked = sorted(self.history, key=lambda m: m[key])
+        ranked = sorted(self.history[self.config.training.ctc_epochs :] or self.history, key=lambda m: m[key])
         return [m["epoch"] for m in ranked[: self.config.training.average]]
 
     def _evaluate_dev(self) -> Evaluation:
-        return evaluate(self.model, self._in_order(self.dev), self.criterion.wildcards, self.processes)
+        return evaluate(self.model, self._in_order(self.dev), self._wildcards, self.processes)
 
     def _in_order(self, examples: list[Example]) -> Iterator[Batch]:
         budget = int(self.config.data.batch_seconds * self.cache.front_end.frame_rate)
