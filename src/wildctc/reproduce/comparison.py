@@ -1,0 +1,190 @@
+"""Criteria on corpora that the paper does not have: each against plain CTC, and how it trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wildctc.reproduce.layout import NONE, Cell, Table
+from wildctc.reproduce.results import RunResult
+from wildctc.reproduce.statistics import RESAMPLES, Difference, Paired, Spread, paired_differences
+from wildctc.reproduce.systems import CONTROL, System, control_of
+from wildctc.training.reports import WEIGHTS
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A system and its difference to plain CTC, if there is plain CTC and this is another."""
+
+    system: System
+    paired: Paired | None
+
+
+def compare_systems(systems: Sequence[System], resamples: int = RESAMPLES) -> list[Compared]:
+    """Each with its control; systems with the same control are drawn together."""
+    controls = {id(system): control_of(system, systems) for system in systems}
+    found: dict[int, Paired] = {}
+    for control in systems:
+        own = [s for s in systems if controls[id(s)] is control and s is not control and s.tests]
+        if own and control.tests:
+            by_name = paired_differences({str(id(s)): s.tests for s in own}, control.tests, resamples=resamples)
+            found |= {int(name): paired for name, paired in by_name.items()}
+    return [Compared(system, found.get(id(system))) for system in systems]
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def error_table(compared: Sequence[Compared], title: str) -> Table:
+    """Test WER and CER, and their differences to plain CTC; parts by task where there are several."""
+    header = ["", "seeds", "WER", "Δ WER", "95% interval", "CER", "Δ CER", "95% interval"]
+    return Table(title, header, _by_task(compared, _error_row), [*_interval_notes(compared), *_run_notes(compared)])
+
+
+def _error_row(one: Compared) -> list[Cell]:
+    system = one.system
+    wers, cers = ([run.errors(of).rate for run in system.finished.values()] for of in ("words", "characters"))
+    wer, cer = one.paired or (None, None)
+    return [
+        Cell(system.name),
+        Cell(str(len(system.finished)), "†" * bool(system.daggers) + "‡" * bool(system.diverged)),
+        *(Cell(percent(Spread.of(wers))), *_difference_cells(wer)),
+        *(Cell(percent(Spread.of(cers))), *_difference_cells(cer)),
+    ]
+
+
+def _difference_cells(difference: Difference | None) -> list[Cell]:
+    if difference is None:
+        return [Cell(""), Cell("")]
+    value, low, high = (
+        f"{100 * x:+.2f}".replace("-", "−") for x in (difference.value, difference.low, difference.high)
+    )
+    return [Cell(value, bold=difference.certain), Cell(f"{low} … {high}")]
+
+
+def training_table(compared: Sequence[Compared], title: str) -> Table:
+    """Kinds of errors, the last epoch's weights, and what the model is sure of."""
+    header = ["", "sub", "ins", "del", "dev WER", "entropy", "bypass", "self-loop", "word bypass"]
+    header += ["bypassed, train", "dev", "audit AUC"]
+    notes = ["sub, ins, del: errors in 100 words of the test; the rest: means over seeds after the last epoch"]
+    notes += ["dev WER: greedy, lowest; bypass, self-loop, word bypass: log-weights"]
+    notes += ["bypassed: mean posterior of the bypass arc, probed with weight 0, in training and held-out transcripts"]
+    return Table(title, header, _by_task(compared, _training_row), notes)
+
+
+def _training_row(one: Compared) -> list[Cell]:
+    runs = list(one.system.finished.values())
+    kinds = [
+        Spread.of([100 * getattr(e, kind) / max(e.reference, 1) for e in (run.errors() for run in runs)])
+        for kind in ("substitutions", "insertions", "deletions")
+    ]
+    histories = [run.metrics for run in runs if run.metrics]
+    best = Spread.of([min(m["valid_wer"] for m in history) for history in histories])
+    last = {name: Spread.of([_number(history[-1].get(name)) for history in histories]) for name in LAST}
+    auc = Spread.of([_auc(run) for run in runs])
+    return [
+        Cell(one.system.name),
+        *(Cell(_plain(kind.mean, ".2f")) for kind in kinds),
+        Cell(_plain(100 * best.mean, ".2f")),
+        Cell(_plain(last["entropy"].mean, ".3f")),
+        *(Cell(_plain(last[name].mean, ".3g")) for name in WEIGHTS),
+        *(Cell(_plain(100 * last[name].mean, ".2f") + "%" * (last[name].seeds > 0)) for name in POSTERIORS),
+        Cell(_plain(auc.mean, ".3f")),
+    ]
+
+
+POSTERIORS = ("bypass_posterior_train", "bypass_posterior_dev")
+LAST = ("entropy", *WEIGHTS, *POSTERIORS)
+
+
+def _by_task(compared: Sequence[Compared], row: Any) -> list[list[Cell] | str]:
+    tasks = dict.fromkeys(one.system.task for one in compared)
+    rows: list[list[Cell] | str] = []
+    for task in tasks:
+        rows += [task] * (len(tasks) > 1)
+        rows += [row(one) for one in compared if one.system.task == task]
+    return rows
+
+
+# ---------------------------------------------------------------------------------------------------------------- notes
+
+
+def _interval_notes(compared: Sequence[Compared]) -> list[str]:
+    found = [one.paired.wer for one in compared if one.paired]
+    notes = ["±: standard deviation over seeds"] * any(len(one.system.finished) > 1 for one in compared)
+    if not found:
+        return [*notes, f"no differences: they need {CONTROL} and another criterion with a seed in common"]
+    notes.append(f"Δ: minus {CONTROL} with the same seeds, in points; bold or *: the interval leaves out 0")
+    notes.append(f"interval: paired bootstrap, {RESAMPLES:,} draws of seeds, speakers and their utterances")
+    if any(len(difference.by_seed) == 1 for difference in found):
+        notes.append("of one seed, the interval leaves out how much results vary from seed to seed")
+    if any(difference.speakers == 1 for difference in found):
+        notes.append("one speaker: the interval leaves out how much results vary from speaker to speaker")
+    return notes
+
+
+def _run_notes(compared: Sequence[Compared]) -> list[str]:
+    daggers = [(one.system.name, weight) for one in compared for weight in one.system.daggers]
+    notes = [f"† {name}: diverged, and was run again with word bypass {weight:g}" for name, weight in daggers]
+    for one in compared:
+        for seed, run in one.system.runs.items():
+            if run.diverged is not None:
+                notes.append(f"‡ {one.system.name}, seed {seed}: no model: {run.diverged}")
+    return notes
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+def percent(spread: Spread) -> str:
+    """
+    >>> percent(Spread.of([0.41, 0.42, 0.43])), percent(Spread.of([0.41])), percent(Spread.of([]))
+    ('42.00 ± 1.00', '41.00', '–')
+    """
+    if not spread.seeds:
+        return NONE
+    return f"{100 * spread.mean:.2f}" + (f" ± {100 * spread.deviation:.2f}" if spread.seeds > 1 else "")
+
+
+def _plain(value: float, form: str) -> str:
+    return NONE if math.isnan(value) else format(value, form).replace("-", "−")
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _auc(run: RunResult) -> float:
+    """Of the probe on errors put in on purpose: the first of value, low, high."""
+    return _number(run.audit.get("auc", [None])[0])
+
+
+def records(compared: Sequence[Compared]) -> list[dict[str, Any]]:
+    """For CSV: a line for each run, with the differences of its system."""
+    lines = []
+    for one in compared:
+        for seed, run in one.system.runs.items():
+            line: dict[str, Any] = {"task": run.task, "criterion": run.criterion, "setting": setting_of(one.system)}
+            line |= {"seed": seed, "diverged": run.diverged, "dagger": run.dagger}
+            for name, of in (("wer", "words"), ("cer", "characters")):
+                errors = run.errors(of)
+                line |= {name: errors.rate if run.tests else None}
+                kinds = ("substitutions", "insertions", "deletions", "reference")
+                line |= {f"{name}_{kind}": getattr(errors, kind) if run.tests else None for kind in kinds}
+                line |= _difference_record(name, getattr(one.paired, name) if one.paired else None, seed)
+            line |= {name: run.metrics[-1].get(name) if run.metrics else None for name in LAST}
+            lines.append(line | {"audit_auc": _auc(run)})
+    return lines
+
+
+def _difference_record(name: str, difference: Difference | None, seed: int) -> dict[str, Any]:
+    if difference is None:
+        return {f"{name}_delta{end}": None for end in ("", "_mean", "_low", "_high")}
+    ends = {"_mean": difference.value, "_low": difference.low, "_high": difference.high}
+    return {f"{name}_delta": difference.by_seed.get(seed)} | {f"{name}_delta{end}": x for end, x in ends.items()}
+
+
+def setting_of(system: System) -> str:
+    return "; ".join(f"{name}={value}" for name, value in system.setting.items())
