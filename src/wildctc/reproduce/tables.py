@@ -1,0 +1,152 @@
+"""The paper's tables of word error rates: what was measured, what was published, and the difference."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from wildctc.reproduce.layout import NONE, Cell, Table
+from wildctc.reproduce.rates import BEST, CRITERIA, CTC, Rates, reduction
+from wildctc.reproduce.systems import PAPER_NAMES
+
+HEADER = ["", *PAPER_NAMES.values()]
+
+
+def rate_tables(title: str, measured: Rates, published: Rates, *, delta_row: bool = False) -> list[Table]:
+    """Three tables. delta_row: Δ of every criterion's average, as in Table 3, and not of TW_H on every task."""
+    notes = [*_seed_notes(measured), *_mark_notes(measured), *_missing_notes(measured), *_best_notes(measured)]
+    theirs = _best_notes(published)
+    return [
+        _table(f"{title}, measured: WER (%)", measured, notes, delta_row),
+        _table(f"{title}, as published: WER (%)", published, theirs, delta_row),
+        _difference_table(f"{title}, measured − published: points of WER", measured, published),
+    ]
+
+
+def _table(title: str, rates: Rates, notes: list[str], delta_row: bool) -> Table:
+    rows: list[list[Cell] | str] = []
+    for i, task in enumerate(rates.tasks):
+        rows += [rates.corpora[i]] if rates.corpora[i] not in rates.corpora[:i] else []
+        rows.append([Cell(task), *(_cell(rates, i, j) for j in range(len(CRITERIA))), _delta(rates.wer[i])])
+    rows.append("")
+    for name, part in rates.averages():
+        mean = part.mean()
+        lowest = mean == np.nanmin([*mean, math.inf])
+        cells = [Cell(number(x), bold=bool(low)) for x, low in zip(mean, lowest, strict=True)]
+        rows.append([Cell(_of_how_many(name, part)), *cells, _delta(mean)])
+        if delta_row:
+            rows.append([Cell("Δ"), Cell(NONE), *(Cell(number(x, 1)) for x in reduction(mean)[1:]), Cell("")])
+    header = [*HEADER, "" if delta_row else "Δ"]
+    note = (
+        "Δ: relative reduction (%) against CTC" + ("" if delta_row else ", of TW_H") + "; bold or *: lowest of the row"
+    )
+    if delta_row:
+        header, rows = header[:-1], [row if isinstance(row, str) else row[:-1] for row in rows]
+    return Table(title, header, rows, [note, *notes])
+
+
+def _cell(rates: Rates, i: int, j: int) -> Cell:
+    mark = rates.marks.get((rates.tasks[i], CRITERIA[j]), "")
+    wer, spread = rates.wer[i, j], rates.spread[i, j]
+    if math.isnan(wer):
+        return Cell("diverged" if "‡" in mark else NONE)
+    return Cell(number(wer) + ("" if math.isnan(spread) else f" ± {number(spread)}"), mark, bool(rates.best[i, j]))
+
+
+def _delta(wer: np.ndarray) -> Cell:
+    return Cell(number(reduction(wer)[BEST]))
+
+
+def _difference_table(title: str, measured: Rates, published: Rates) -> Table:
+    rows: list[list[Cell] | str] = []
+    for i, task in enumerate(measured.tasks):
+        rows += [measured.corpora[i]] if measured.corpora[i] not in measured.corpora[:i] else []
+        rows.append([Cell(task), *_differences(measured.wer[i], published.wer[i])])
+    rows.append("")
+    theirs = published.where(measured).averages()
+    for (name, part), (_, same) in zip(measured.averages(), theirs, strict=True):
+        rows.append([Cell(_of_how_many(name, part)), *_differences(part.mean(), same.mean())])
+    return Table(title, [*HEADER, "Δ"], rows, ["averages: over the same tasks of both"])
+
+
+def _differences(ours: np.ndarray, theirs: np.ndarray) -> list[Cell]:
+    both = [*(ours - theirs), (reduction(ours) - reduction(theirs))[BEST]]
+    return [Cell(number(x, signed=True)) for x in both]
+
+
+def _of_how_many(name: str, part: Rates) -> str:
+    complete = int(part.complete.sum())
+    return name if complete == len(part.tasks) else f"{name}, {complete} of {len(part.tasks)} tasks"
+
+
+# ---------------------------------------------------------------------------------------------------------------- notes
+
+
+def _best_notes(rates: Rates) -> list[str]:
+    """
+    >>> from wildctc.reproduce.published import table2
+    >>> _best_notes(table2())[0]
+    'lowest WER on: TW_H 9, T_H 7, TW_e 5, T_e 3, W_e 1 of 25 tasks'
+    """
+    tasks = int(rates.complete.sum())
+    if not tasks or rates.begun.sum() < 2:
+        return []
+    better = (rates.wer < rates.wer[:, CTC : CTC + 1]) & rates.complete[:, None]
+    lines = []
+    for what, counts in (("lowest WER", rates.best.sum(axis=0)), ("lower WER than CTC", better.sum(axis=0))):
+        order = sorted(np.flatnonzero(counts), key=lambda j: -counts[j])
+        named = ", ".join(f"{PAPER_NAMES[CRITERIA[j]]} {counts[j]}" for j in order)
+        lines.append(f"{what} on: {named or 'none'} of {tasks} task{'s' * (tasks > 1)}")
+    return lines
+
+
+def _seed_notes(rates: Rates) -> list[str]:
+    seeds = rates.seeds[rates.seeds > 0]
+    if not len(seeds) or seeds.max() == 1:
+        return []
+    many = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else str(seeds.max())
+    return [f"mean ± standard deviation of {many} seeds"]
+
+
+def _mark_notes(rates: Rates) -> list[str]:
+    marks = "".join(rates.marks.values())
+    notes = ["†: diverged, and was run again with a stricter word bypass"] if "†" in marks else []
+    return notes + (["‡, diverged: a run without a model"] if "‡" in marks else [])
+
+
+def _missing_notes(rates: Rates) -> list[str]:
+    absent = [name for name, begun in zip(PAPER_NAMES.values(), rates.begun, strict=True) if not begun]
+    notes = [f"not run: {', '.join(absent)}"] if absent else []
+    if not rates.complete.all():
+        notes.append(f"{NONE}: not run; averages and counts are of tasks with all criteria that were run")
+    return notes
+
+
+# -------------------------------------------------------------------------------------------------------------- numbers
+
+
+def number(value: float, digits: int = 2, *, signed: bool = False) -> str:
+    """Halves are rounded up, as in the paper.
+
+    >>> number(9.575), number(-0.004, signed=True), number(math.nan)
+    ('9.58', '0.00', '–')
+    """
+    if math.isnan(value):
+        return NONE
+    text = f"{value + math.copysign(1e-9, value):{'+' * signed}.{digits}f}"
+    return text.strip("+-") if not float(text) else text.replace("-", "−")
+
+
+def rate_records(measured: Rates, published: Rates) -> list[dict[str, Any]]:
+    """For CSV: a line for each task and criterion."""
+    lines = []
+    for i, task in enumerate(measured.tasks):
+        for j, criterion in enumerate(CRITERIA):
+            ours, theirs = float(measured.wer[i, j]), float(published.wer[i, j])
+            line: dict[str, Any] = {"corpus": measured.corpora[i], "task": task, "criterion": criterion}
+            line |= {"seeds": int(measured.seeds[i, j]), "wer": ours, "deviation": float(measured.spread[i, j])}
+            line |= {"mark": measured.marks.get((task, criterion)), "published": theirs, "difference": ours - theirs}
+            lines.append(line | {"published_mark": published.marks.get((task, criterion))})
+    return lines
