@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from wildctc.commands import COMMANDS, train
 from wildctc.commands.options import Run
-from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.errors import Diverged, MissingExtra, WildCTCError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[:1] == ["train"]:
             train.run(words[1:])
         else:
-            options = _parser().parse_args(words)
+            options = parse(words)
             options.run(options)
     except WildCTCError as error:
         log.error("wildctc: %s", error)
-        return 2
+        return 3 if isinstance(error, Diverged) else 2
     except KeyboardInterrupt:
         log.error("wildctc: stopped; the same command continues a training run")
         return 130
@@ -49,6 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         logging.shutdown()
     return 0
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options of a command; `settings` of one that passes settings on to `wildctc train` are the words left."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(words)
+    if hasattr(options, "settings"):
+        options.settings = rest
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
 
 
 class _Parser(argparse.ArgumentParser):

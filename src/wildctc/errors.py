@@ -5,6 +5,11 @@ class WildCTCError(Exception):
     """A user's mistake, in one line: what was wrong, where, and what to do. The command prints it and exits with 2."""
 
 
+class Diverged(WildCTCError):
+    """Training went wrong by itself, and other settings are needed. The command exits with 3: whoever runs many tells
+    it from a mistake."""
+
+
 class MissingExtra(WildCTCError, ImportError):
     """An optional dependency is not installed."""
 

@@ -16,7 +16,7 @@ import torch
 
 from wildctc import Criterion, Wildcards, wildcard_posteriors
 from wildctc.distributed import ALONE, Processes
-from wildctc.errors import WildCTCError
+from wildctc.errors import Diverged
 from wildctc.training.batches import Batch
 from wildctc.training.evaluation import has_arcs
 
@@ -63,7 +63,7 @@ class DivergenceWatch:
         if names:
             advice += f", or raise |{names[0]}|, now {getattr(weights, names[0]):g} (--schedule.{names[0]})"
         where = f"step {step} (utterances {', '.join(ids[:3])}, …)"
-        raise WildCTCError(f"training has diverged: the {what} of {where} is {value}; {advice}")
+        raise Diverged(f"training has diverged: the {what} of {where} is {value}; {advice}")
 
     def arcs(self, step: int, logits: torch.Tensor, lengths: torch.Tensor, batch: Batch) -> None:
         """Warn when two looks in a row find (nearly) nothing but wildcards. logits (T, N, V)."""
@@ -83,7 +83,7 @@ class DivergenceWatch:
         self.collapsed_epochs = self.collapsed_epochs + 1 if self.whole_epoch and self.in_a_row else 0
         self.warned, self.whole_epoch = False, True
         if self.collapsed_epochs >= EPOCHS:
-            raise WildCTCError(f"training has collapsed to wildcards by step {step}: {self.last}")
+            raise Diverged(f"training has collapsed to wildcards by step {step}: {self.last}")
 
 
 def look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards) -> list[float]:
