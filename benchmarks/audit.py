@@ -35,6 +35,7 @@ from audit_report import SETTINGS, Case, write_report
 
 from wildctc import wildcard_align
 from wildctc.audit.evaluation import Units
+from wildctc.audit.known import kinds_of, with_truth
 from wildctc.audit.probe import ProbedUtterance, read_probe
 from wildctc.corpora import Rejects, load_manifest
 from wildctc.corpora.manifest import read_lines, read_rows
@@ -167,31 +168,19 @@ def load_case(options: argparse.Namespace, out: Path, criterion: str, setting: s
     rng = np.random.default_rng(options.seed)
     characters, gaps, kinds, room, decoded = [], [], [], [], []
     for model, name in SETTINGS[setting]:
-        truth = {row["id"]: row for _, row in read_rows(out / "data" / f"{name}.jsonl")}
         path = out / "probe" / f"{criterion}-{model}-{name}.jsonl"
         forced = {row["id"]: row["scores"] for _, row in read_rows(path.with_suffix(".forced.jsonl"))}
-        settings, utterances = read_probe(path)
-        for utterance in utterances:
-            row = truth[utterance.id]
-            if utterance.text != row["text"]:
-                raise WildCTCError(f"{path}: {utterance.id}: another text than in the manifest: normalised?")
+        frame_rate = read_probe(path)[0]["frame_rate"]
+        for utterance, row in with_truth(path, out / "data" / f"{name}.jsonl"):
             decoded.append(Decoded(utterance.id, utterance.heard, (row["truth"],), 0.0))
             if utterance.id in forced:
                 characters.append(character_scores(utterance, row["edits"], forced[utterance.id], rng))
                 gaps.append(gap_scores(utterance, row["edits"], forced[utterance.id], rng))
                 kinds += kinds_of(utterance, row["edits"])
-                room.append(utterance.duration * settings["frame_rate"] / max(1, len(utterance.tokens)))
+                room.append(utterance.duration * frame_rate / max(1, len(utterance.tokens)))
     cer = score(decoded).cer
     units = Units.join(characters), Units.join(gaps)
     return Case(criterion, setting, cer, len(characters), *units, np.array(kinds), np.array(room))
-
-
-def kinds_of(utterance: ProbedUtterance, edits: list[dict[str, Any]]) -> list[str]:
-    kinds = [""] * len(utterance.tokens)
-    for edit in edits:
-        if edit["kind"] in ("substitution", "insertion"):
-            kinds[edit["begin"] : edit["stop"]] = [edit["kind"]] * (edit["stop"] - edit["begin"])
-    return kinds
 
 
 Scored = tuple[list[bool], dict[str, Any]]

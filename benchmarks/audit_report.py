@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wildctc.audit.evaluation import FLAGGED, Found, Interval, Units, evaluate, roc
+from wildctc.audit.evaluation import FLAGGED, Found, Units, evaluate, roc
+from wildctc.audit.known import as_list
 from wildctc.files import write_text
 
 SETTINGS = {  # setting → (model, what it probes)
@@ -103,13 +104,10 @@ def markdown(header: Row, rows: list[Row]) -> str:
 
 
 def as_json(case: Case, what: str, units: Units, found: dict[str, Found]) -> dict[str, Any]:
-    def interval(value: Interval) -> list[float | None]:
-        return [None if np.isnan(x) else round(x, 5) for x in value]
-
     row: dict[str, Any] = {"setting": case.setting, "criterion": case.criterion, "cer": round(case.cer, 5)}
     row |= {"units": what, "count": len(units.wrong), "wrong": int(units.wrong.sum())}
     row["scores"] = {
-        name: {"auc": interval(f.auc), "behind": interval(f.behind), "precision": interval(f.precision)}
+        name: {"auc": as_list(f.auc), "behind": as_list(f.behind), "precision": as_list(f.precision)}
         for name, f in found.items()
     }
     parts = kinds_apart(case) if what == "characters" else by_room(case)
