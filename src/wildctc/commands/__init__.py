@@ -15,6 +15,7 @@ from wildctc.commands import (
     graph,
     prepare,
     probe,
+    reproduce,
     score,
     selftest,
     train,
@@ -37,5 +38,6 @@ COMMANDS = (
     disagree,
     corrupt,
     demo,
+    reproduce,
     selftest,
 )

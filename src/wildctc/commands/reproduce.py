@@ -1,0 +1,99 @@
+"""`wildctc reproduce`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wildctc.commands.options import Add
+from wildctc.errors import WildCTCError
+
+if TYPE_CHECKING:
+    from wildctc.reproduce.grid import Run
+    from wildctc.reproduce.site import Site
+
+
+def register(add: Add) -> None:
+    p = add("reproduce", run, "Run an experiment of the paper, or ours on Iban, from corpus to table.")
+    p.add_argument(
+        "experiment", metavar="EXPERIMENT", help="such as table2-fleurs, figure2-tau or iban; list: name all"
+    )
+    p.add_argument("--data", metavar="DIR", help="the corpus as it was published")
+    p.add_argument("--out", metavar="DIR", help="where everything goes; the same command goes on there")
+    p.add_argument("--tasks", nargs="+", default=[], metavar="NAME", help="only these, such as hi_in")
+    p.add_argument("--criteria", nargs="+", default=[], metavar="NAME", help="only these")
+    p.add_argument("--seeds", nargs="+", type=int, default=[], metavar="K", help="other seeds than the declared ones")
+    p.add_argument("--shard", metavar="I/N", help="every n-th run from the i-th: this machine's part")
+    p.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side, a GPU each (default 1)")
+    p.add_argument("--dry-run", action="store_true", help="print the runs, their sizes and an estimate of the time")
+    p.add_argument("--rate", type=float, metavar="R", help="for that: hours of speech trained on in an hour, by a run")
+    p.add_argument("--keep", metavar="DIR", help="copy each run's result there: small files, enough for the tables")
+    p.add_argument("--from", dest="kept", metavar="DIR", help="write the tables from such a folder alone")
+    p.epilog = "Further settings, such as --encoder.blocks 2, are passed on to every `wildctc train`."
+    p.set_defaults(settings=[])
+
+
+def run(options: argparse.Namespace) -> None:
+    from wildctc.reproduce.experiments import EXPERIMENTS, find_experiment
+    from wildctc.reproduce.grid import select, shard
+    from wildctc.reproduce.site import Site
+
+    if options.experiment == "list":
+        width = max(map(len, EXPERIMENTS))
+        print("\n".join(f"{e.name:<{width}}  {len(e.runs):>2} runs: {e.about}" for e in EXPERIMENTS.values()))
+        return
+    experiment = find_experiment(options.experiment)
+    if options.out is None:
+        raise WildCTCError("--out DIR is needed: where everything goes")
+    if options.jobs < 1:
+        raise WildCTCError(f"--jobs must be at least 1, got {options.jobs}")
+    runs = select(experiment.runs, options.tasks, options.criteria, options.seeds)
+    mine = shard(runs, options.shard) if options.shard else runs
+    site = Site(experiment, Path(options.out), tuple(options.settings))
+    for one in runs:
+        site.config(one)  # a wrong setting is found now
+    if options.dry_run:
+        from wildctc.reproduce.estimate import estimate
+
+        print(estimate(site, runs, options.jobs, options.rate, options.shard))
+    elif options.kept:
+        _report_kept(site, runs, Path(options.kept))
+    else:
+        _run(options, site, runs, mine)
+
+
+def _run(options: argparse.Namespace, site: Site, runs: list[Run], mine: list[Run]) -> None:
+    from wildctc.reproduce.runner import Runner, collect, keep
+
+    if options.data is None or not Path(options.data).exists():
+        raise WildCTCError(
+            f"--data {options.data}: no such folder" if options.data else "--data DIR is needed: the corpus"
+        )
+    signal.signal(signal.SIGTERM, _interrupt)
+    runner = Runner(site, Path(options.data), options.jobs, lambda text: print(text, flush=True))
+    try:
+        runner.run(mine)
+    finally:
+        if options.keep:
+            keep(site, runs, Path(options.keep))
+        _report(site, *collect(site, runs, runner.failed))
+    if runner.failed:
+        raise WildCTCError(f"{len(runner.failed)} of {len(mine)} runs failed; the same command tries them again")
+
+
+def _report_kept(site: Site, runs: list[Run], kept: Path) -> None:
+    from wildctc.reproduce.runner import collect_kept
+
+    _report(site, *collect_kept(site, runs, kept))
+
+
+def _report(site: Site, results: list[Any], missing: list[str]) -> None:
+    from wildctc.reproduce.report import write_report
+
+    print(write_report(site.experiment.name, results, site.out, missing))
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

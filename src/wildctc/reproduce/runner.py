@@ -1,0 +1,132 @@
+"""A grid of runs, several side by side, and at the end the table of what there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wildctc.errors import WildCTCError
+from wildctc.reproduce.commands import Commands, Stopped
+from wildctc.reproduce.grid import Run
+from wildctc.reproduce.results import RunResult
+from wildctc.reproduce.site import RESULT, Site, load_result
+from wildctc.reproduce.stages import Held, Stages, has_trunk
+
+LOOK = 2.0  # seconds until it is looked again whether a trunk has grown
+
+
+@dataclass
+class Runner:
+    """Works through runs in their order. failed: run → why, afterwards."""
+
+    site: Site
+    corpus: Path
+    jobs: int = 1
+    say: Callable[[str], None] = print
+    failed: dict[Path, str] = field(default_factory=dict)
+
+    def run(self, runs: Sequence[Run]) -> None:
+        """Do what is not done. One run's failure does not stop the others."""
+        commands = Commands(self.jobs)
+        stages = Stages(self.site, self.corpus, commands)
+        pending = self._not_done(runs)
+        active: dict[Future[None], Run] = {}
+        with ThreadPoolExecutor(self.jobs) as pool:
+            try:
+                while pending or active:
+                    while len(active) < self.jobs and (run := self._next(pending, list(active.values()))):
+                        pending.remove(run)
+                        active[pool.submit(self._one, stages, run)] = run
+                    done, _ = wait(active, timeout=LOOK, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        del active[future]
+                        future.result()
+            finally:
+                commands.stop()  # nothing goes on running when this ends before its time
+
+    def _not_done(self, runs: Sequence[Run]) -> list[Run]:
+        pending = []
+        for run in runs:
+            try:
+                if self.site.result(run) is None:
+                    pending.append(run)
+            except WildCTCError as error:
+                self._fail(run, str(error))
+        if len(pending) < len(runs):
+            self.say(f"{len(runs) - len(pending)} of {len(runs)} runs are done")
+        return pending
+
+    def _next(self, pending: Sequence[Run], active: Sequence[Run]) -> Run | None:
+        """The first run that need not wait for one of these to get as far as the epochs that they share."""
+        coming = {self.site.folder(run) for run in (*pending, *active)}
+        for run in pending:
+            trunk = self.site.trunk(run)
+            if trunk is None or trunk not in coming or has_trunk(trunk):
+                return run
+        return None
+
+    def _one(self, stages: Stages, run: Run) -> None:
+        begun = time.monotonic()
+        try:
+            with stages.commands.place() as environment:
+                self.say(f"{run}: {self.site.state(run)}")
+                result = stages.run(run, environment)
+        except Held as held:
+            self.say(f"{run}: left out, {held}")
+        except Stopped:
+            pass
+        except WildCTCError as error:
+            self._fail(run, str(error))
+        else:
+            self.say(f"{run}: {summary(result)}, {(time.monotonic() - begun) / 60:.1f} min")
+
+    def _fail(self, run: Run, why: str) -> None:
+        self.failed[run.folder] = why
+        self.say(f"{run}: FAILED: {why}")
+
+
+def summary(result: RunResult) -> str:
+    """
+    >>> summary(RunResult("iban", "iban", "otc-w", 0, diverged="training has diverged: …"))
+    'diverged'
+    """
+    if result.diverged:
+        return "diverged"
+    rates = [f"{name} WER {test.wer.rate:.2%}, CER {test.cer.rate:.2%}" for name, test in result.tests.items()]
+    auc = [f"AUC {result.audit['auc'][0]}"] if result.audit else []
+    return ", ".join([*rates, *auc, *([f"word bypass {result.dagger:g} (†)"] if result.dagger else [])])
+
+
+def collect(site: Site, runs: Sequence[Run], failed: dict[Path, str]) -> tuple[list[RunResult], list[str]]:
+    """The results that there are, and a line about each run that has none."""
+    results, missing = [], []
+    for run in runs:
+        why = failed.get(run.folder) or site.state(run)
+        result = site.result(run) if why in ("done", "diverged") else None
+        if result is None:
+            missing.append(f"{run}: {why}")
+        else:
+            results.append(result)
+    return results, missing
+
+
+def collect_kept(site: Site, runs: Sequence[Run], kept: Path) -> tuple[list[RunResult], list[str]]:
+    """The same from a folder of kept results, without the runs."""
+    if not kept.is_dir():
+        raise WildCTCError(f"--from {kept}: no such folder")
+    found = {run: load_result(kept_path(kept, run), site.experiment, run) for run in runs}
+    return [r for r in found.values() if r is not None], [f"{run}: not there" for run, r in found.items() if r is None]
+
+
+def keep(site: Site, runs: Sequence[Run], kept: Path) -> None:
+    """Copy the results that there are to a folder of small files."""
+    for run in runs:
+        if (site.folder(run) / RESULT).exists() and (result := site.result(run)) is not None:
+            result.save(kept_path(kept, run))
+
+
+def kept_path(kept: Path, run: Run) -> Path:
+    return kept / run.folder.parent / f"{run.folder.name}.json"

@@ -1,0 +1,126 @@
+"""The folder that an experiment is run in: where everything is, and how far each run has come.
+
+OUT/data has the manifests, OUT/features the features, OUT/runs/<task>/<criterion>[-<setting>]/seed<k> the runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from wildctc.errors import WildCTCError
+from wildctc.files import only_one
+from wildctc.reproduce.experiments import Experiment
+from wildctc.reproduce.grid import Run
+from wildctc.reproduce.results import RunResult
+from wildctc.training.config import Config, apply_arguments, differences, load_recipe, parse_yaml, to_dict, validate
+
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Site:
+    """settings: of `wildctc train`, as words, for all runs alike."""
+
+    experiment: Experiment
+    out: Path
+    settings: tuple[str, ...] = ()
+
+    @property
+    def data(self) -> Path:
+        return self.out / "data"
+
+    def folder(self, run: Run) -> Path:
+        return self.out / "runs" / run.folder
+
+    def words(self, run: Run) -> list[str]:
+        """What `wildctc train` is given, but for the run's folder."""
+        changed = [word for key, value in run.setting.train.items() for word in (f"--{key}", str(value))]
+        return [
+            run.task.recipe, "--criterion", run.criterion, "--seed", str(run.seed),
+            "--data.dir", str(self.data / run.task.data), "--data.cache", str(self.out / "features"),
+            *changed, *self.settings,
+        ]  # fmt: skip
+
+    def config(self, run: Run) -> Config:
+        """The settings that the run has, or will have."""
+        recipe, *words = self.words(run)
+        config = load_recipe(recipe)
+        apply_arguments(config, words)
+        validate(config)
+        return config
+
+    def trunk(self, run: Run) -> Path | None:
+        """The run whose first epochs this one shares, if it has any to share."""
+        if run.criterion == "ctc" or self.config(run).training.ctc_epochs == 0:
+            return None
+        return self.out / "runs" / run.trunk
+
+    def check_settings(self, run: Run) -> None:
+        """A run that is there must have been begun with the settings of the grid."""
+        path = self.folder(run) / "config.yaml"
+        if path.exists():
+            changed = differences(parse_yaml(path.read_text(encoding="utf-8"), str(path)), self.config(run))
+            if changed:
+                raise WildCTCError(
+                    f"{path.parent} holds a run with other settings ({'; '.join(changed[:3])}): choose another --out"
+                )
+
+    def result(self, run: Run) -> RunResult | None:
+        """What is kept of a run that is finished."""
+        self.check_settings(run)
+        return load_result(self.folder(run) / RESULT, self.experiment, run)
+
+    def state(self, run: Run) -> str:
+        """How far a run has come, in a few words."""
+        try:
+            result = self.result(run)
+        except WildCTCError as error:
+            return str(error)
+        if result is not None:
+            return "diverged" if result.diverged else "done"
+        folder = self.folder(run)
+        if is_trained(folder):
+            return "trained"
+        epochs = len(read_metrics(folder))
+        begun = f"{epochs} of {self.config(run).training.epochs} epochs" if (folder / "config.yaml").exists() else ""
+        return f"{begun}, in work" if begun and is_held(folder) else begun or "not begun"
+
+
+def load_result(path: Path, experiment: Experiment, run: Run) -> RunResult | None:
+    """A result, named as this experiment names the run: experiments share runs."""
+    if not path.exists():
+        return None
+    labels: dict[str, Any] = {"task": run.task.name, "setting": dict(run.setting.shown)}
+    return replace(RunResult.load(path), experiment=experiment.name, **labels)
+
+
+def is_trained(folder: Path) -> bool:
+    return (folder / "model" / "model.safetensors").exists()  # which is written last
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The settings that a run was trained with, but for places on a disk."""
+    config = to_dict(parse_yaml((folder / "config.yaml").read_text(encoding="utf-8"), str(folder / "config.yaml")))
+    config["data"] = {key: value for key, value in config["data"].items() if key not in ("dir", "cache")}
+    return config
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process, here or on another machine, is training the run."""
+    for lock in (folder / ".lock", folder / ".reproduce"):
+        if lock.exists() and os.access(lock, os.W_OK):
+            try:
+                with only_one(lock):
+                    pass
+            except WildCTCError:
+                return True
+    return False

@@ -1,0 +1,151 @@
+"""One run of a grid from corpus to result: prepare → train → decode → score → audit. What is done is not done again."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wildctc.audit.known import find_known
+from wildctc.corpora import load_manifest
+from wildctc.errors import Diverged, WildCTCError
+from wildctc.files import make_folder, only_one, write_text, writing
+from wildctc.reproduce.commands import Commands
+from wildctc.reproduce.experiments import DAGGER
+from wildctc.reproduce.grid import Run, Task
+from wildctc.reproduce.results import RunResult, TestSet
+from wildctc.reproduce.site import RESULT, Site, is_held, is_trained, read_config, read_metrics
+from wildctc.scoring import read_hyps, score
+
+MAX_BAD = "0.05"  # of a probed set: transcripts with a letter that training lacks, or longer than their audio
+Environment = dict[str, str]
+
+
+class Held(WildCTCError):
+    """Another process has the run."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """corpus: as it was published."""
+
+    site: Site
+    corpus: Path
+    commands: Commands
+    _preparing: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, run: Run, environment: Environment) -> RunResult:
+        """All stages of a run; its result is in its folder afterwards."""
+        folder = self.site.folder(run)
+        self.site.check_settings(run)
+        with taken(folder):
+            result = self.site.result(run)  # another machine may have finished it meanwhile
+            if result is None:
+                self._prepare(run.task, environment)
+                result = self._result(run, environment)
+                result.save(folder / RESULT)
+            return result
+
+    def _prepare(self, task: Task, environment: Environment) -> None:
+        """The task's manifests. Whoever comes first makes them; others, on any machine, wait for him."""
+        for step in task.steps:
+            product = self.site.data / step.product
+            with self._preparing, waiting(make_folder(product.parent) / ".lock"):
+                if not product.exists():
+                    words = [word.format(corpus=self.corpus, data=self.site.data) for word in step.words]
+                    self.commands.run(words, self.site.data / "log.txt", environment)
+
+    def _result(self, run: Run, environment: Environment) -> RunResult:
+        """Trained as declared, or by the † rule: an OTC-W run that diverges gets another word bypass, then another."""
+        labels: dict[str, Any] = {
+            "experiment": self.site.experiment.name, "task": run.task.name, "criterion": run.criterion,
+            "seed": run.seed, "setting": dict(run.setting.shown),
+        }  # fmt: skip
+        again = DAGGER if run.criterion == "otc-w" else ()
+        for dagger in (None, *again):
+            folder = dagger_folder(self.site.folder(run), dagger)
+            diverged = self._train(run, folder, dagger, environment)
+            kept = {"config": read_config(folder), "metrics": read_metrics(folder), "dagger": dagger}
+            if diverged is None:
+                return RunResult(**labels, **kept, **self._measure(run, folder, environment))
+        return RunResult(**labels, **kept, diverged=diverged)
+
+    def _train(self, run: Run, folder: Path, dagger: float | None, environment: Environment) -> str | None:
+        """Train, or go on with training; returns why it has diverged, if it has."""
+        note = folder / "diverged.txt"
+        if note.exists():
+            return note.read_text(encoding="utf-8").strip()
+        if is_trained(folder):
+            return None
+        words: list[object] = ["train", *self.site.words(run), "--out", folder]
+        if dagger is not None:
+            words += ["--schedule.word_bypass", dagger]
+        trunk = self.site.trunk(run)
+        if trunk is not None and has_trunk(trunk):
+            words += ["--trunk", trunk]
+        try:
+            self.commands.run(words, folder / "reproduce.txt", environment)
+        except Diverged as error:
+            write_text(note, f"{error}\n")
+            return str(error)
+        return None
+
+    def _measure(self, run: Run, folder: Path, environment: Environment) -> dict[str, Any]:
+        """What the model makes of the test sets, and of errors put in on purpose."""
+        tests = {name: self._test(run, folder, name, environment) for name in run.task.tests}
+        audit = self.site.experiment.audit
+        if audit is None:
+            return {"tests": tests}
+        manifest = self.site.data / audit
+        return {"tests": tests, "audit": find_known(self.probe(run, folder, manifest, environment), manifest)}
+
+    def _test(self, run: Run, folder: Path, name: str, environment: Environment) -> TestSet:
+        manifest, hyp = self.site.data / run.task.tests[name], folder / "hyp" / f"{name}.jsonl"
+        if not hyp.exists():
+            words = ["decode", folder, manifest, "-o", hyp, *self._features(run)]
+            self.commands.run(words, folder / "reproduce.txt", environment)
+        speakers = {u.id: u.speaker for u in load_manifest(manifest) if u.speaker is not None}
+        return TestSet.of(score(read_hyps(hyp)), speakers)
+
+    def probe(self, run: Run, folder: Path, manifest: Path, environment: Environment) -> Path:
+        """The probe of a manifest by the run's model; the command continues one that was interrupted."""
+        output = folder / "probe" / f"{manifest.name.split('.')[0]}.jsonl"
+        words = ["probe", folder, manifest, "-o", make_folder(output.parent) / output.name, "--max-bad", MAX_BAD]
+        self.commands.run([*words, *self._features(run)], folder / "reproduce.txt", environment)
+        return output
+
+    def _features(self, run: Run) -> list[str]:
+        data = self.site.config(run).data
+        cache = ["--cache", data.cache] if data.cache is not None else []
+        return [*cache, "--workers", str(min(1, data.workers))]
+
+
+def dagger_folder(folder: Path, dagger: float | None) -> Path:
+    return folder if dagger is None else folder.with_name(f"{folder.name}-dagger{abs(dagger):g}")
+
+
+def has_trunk(folder: Path) -> bool:
+    return (folder / "checkpoints" / "trunk.safetensors").exists()
+
+
+@contextmanager
+def taken(folder: Path) -> Iterator[None]:
+    """Have a run for oneself; Held if another process has it, here or on a machine that shares the disk."""
+    if is_held(make_folder(folder)):
+        raise Held(f"{folder}: another process is at it")
+    with only_one(folder / ".reproduce"):
+        yield
+
+
+@contextmanager
+def waiting(lock: Path) -> Iterator[None]:
+    """Wait until no other process has the lock; it does not keep threads of one process apart."""
+    with writing(lock):
+        file = open(lock, "w")  # noqa: SIM115 (closed below)
+    with file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
