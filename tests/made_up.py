@@ -21,11 +21,11 @@ def run_of(criterion: str, seed: int = 0, rate: float = 0.3, **fields) -> RunRes
     """A finished run; its errors depend on criterion and seed."""
     number = crc32(f"{criterion} {seed}".encode())
     fields = {"experiment": "iban", "task": "iban", "tests": {"test": outcome(rate, number)}} | fields
-    fields = {"metrics": history(criterion, number), "audit": {"auc": [0.97, 0.96, 0.98]}} | fields
-    return RunResult(criterion=criterion, seed=seed, **fields)
+    return RunResult(criterion=criterion, seed=seed, **{"audit": {"auc": [0.97, 0.96, 0.98]}} | fields)
 
 
 def history(criterion: str, number: int = 0, epochs: int = 6) -> list[dict]:
+    """The lines of metrics.jsonl."""
     rng = np.random.default_rng(number)
     lines = []
     for epoch in range(1, epochs + 1):

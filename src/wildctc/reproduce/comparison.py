@@ -10,7 +10,7 @@ from typing import Any
 from wildctc.reproduce.layout import NONE, Cell, Table
 from wildctc.reproduce.results import RunResult
 from wildctc.reproduce.statistics import RESAMPLES, Difference, Paired, Spread, paired_differences
-from wildctc.reproduce.systems import CONTROL, System, control_of
+from wildctc.reproduce.systems import CONTROL, System, control_of, describe
 from wildctc.training.reports import WEIGHTS
 
 
@@ -66,11 +66,12 @@ def _difference_cells(difference: Difference | None) -> list[Cell]:
 
 def training_table(compared: Sequence[Compared], title: str) -> Table:
     """Kinds of errors, the last epoch's weights, and what the model is sure of."""
-    header = ["", "sub", "ins", "del", "dev WER", "entropy", "bypass", "self-loop", "word bypass"]
-    header += ["bypassed, train", "dev", "audit AUC"]
-    notes = ["sub, ins, del: errors in 100 words of the test; the rest: means over seeds after the last epoch"]
-    notes += ["dev WER: greedy, lowest; bypass, self-loop, word bypass: log-weights"]
-    notes += ["bypassed: mean posterior of the bypass arc, probed with weight 0, in training and held-out transcripts"]
+    header = ["", "sub", "ins", "del", "dev WER", "entropy", "bypass", "self-loop", "word", "train %", "dev %", "AUC"]
+    notes = ["sub, ins, del: errors in 100 words of the test; the rest is of held-out speech, means over seeds"]
+    notes += ["dev WER: greedy, of the best epoch; all else: of the last epoch"]
+    notes += ["bypass, self-loop, word: log-weights of these arcs and of the word bypass"]
+    notes += ["train %, dev %: mean posterior of the bypass arc in transcripts, probed with weight 0"]
+    notes += ["AUC: how well the probe finds errors that were put into transcripts on purpose"]
     return Table(title, header, _by_task(compared, _training_row), notes)
 
 
@@ -89,14 +90,45 @@ def _training_row(one: Compared) -> list[Cell]:
         *(Cell(_plain(kind.mean, ".2f")) for kind in kinds),
         Cell(_plain(100 * best.mean, ".2f")),
         Cell(_plain(last["entropy"].mean, ".3f")),
-        *(Cell(_plain(last[name].mean, ".3g")) for name in WEIGHTS),
-        *(Cell(_plain(100 * last[name].mean, ".2f") + "%" * (last[name].seeds > 0)) for name in POSTERIORS),
+        *(Cell(_plain(last[name].mean, ".3f" if abs(last[name].mean) < 1 else ".2f")) for name in WEIGHTS),
+        *(Cell(_plain(100 * last[name].mean, ".2f")) for name in POSTERIORS),
         Cell(_plain(auc.mean, ".3f")),
     ]
 
 
 POSTERIORS = ("bypass_posterior_train", "bypass_posterior_dev")
 LAST = ("entropy", *WEIGHTS, *POSTERIORS)
+
+
+def length_tables(compared: Sequence[Compared], resamples: int = RESAMPLES) -> list[Table]:
+    """Criterion × length: WER and its difference to plain CTC of that length; then entropy- minus epoch-indexed."""
+    lengths = sorted({float(one.system.setting[LENGTH]) for one in compared if LENGTH in one.system.setting})
+    found = {(one.system.criterion, float(one.system.setting.get(LENGTH, 0))): one for one in compared}
+    criteria = list(dict.fromkeys(one.system.criterion for one in compared))
+    rows: list[list[Cell] | str] = []
+    for criterion in criteria:
+        of = [found.get((criterion, length)) for length in lengths]
+        pairs = [_error_row(one)[2:5] if one else [Cell(NONE), Cell(""), Cell("")] for one in of]
+        rows.append([Cell(criterion), *(cell for cells in pairs for cell in cells)])
+    header = ["", *(x for n in lengths for x in (f"WER, {n:g} epochs", "Δ WER", "95% interval"))]
+    tables = [Table("By length: WER (%)", header, rows, _interval_notes(compared))]
+    rows = []
+    for epoch, entropy in (("otc-t", "otc-t-h"), ("otc-tw", "otc-tw-h")):
+        both = [(found.get((entropy, n)), found.get((epoch, n))) for n in lengths]
+        cells = [cell for h, e in both for cell in _difference_cells(_direct(h, e, resamples))]
+        rows += [[Cell(f"{entropy} − {epoch}"), *cells]] if any(h and e for h, e in both) else []
+    header = ["", *(x for n in lengths for x in (f"Δ WER, {n:g} epochs", "95% interval"))]
+    return [*tables, Table("By length: entropy- minus epoch-indexed, WER in points", header, rows)] if rows else tables
+
+
+def _direct(one: Compared | None, other: Compared | None, resamples: int) -> Difference | None:
+    if one is None or other is None or not (one.system.tests and other.system.tests):
+        return None
+    found = paired_differences({"": one.system.tests}, other.system.tests, resamples=resamples)
+    return found[""].wer if found else None
+
+
+LENGTH = "epochs"  # the setting of `iban-length`
 
 
 def _by_task(compared: Sequence[Compared], row: Any) -> list[list[Cell] | str]:
@@ -117,7 +149,9 @@ def _interval_notes(compared: Sequence[Compared]) -> list[str]:
     if not found:
         return [*notes, f"no differences: they need {CONTROL} and another criterion with a seed in common"]
     notes.append(f"Δ: minus {CONTROL} with the same seeds, in points; bold or *: the interval leaves out 0")
-    notes.append(f"interval: paired bootstrap, {RESAMPLES:,} draws of seeds, speakers and their utterances")
+    speakers = max(difference.speakers for difference in found)
+    drawn = f"{RESAMPLES:,} draws of seeds, of the test's speakers ({speakers:,}) and of the utterances of each"
+    notes.append(f"interval: paired bootstrap, {drawn}")
     if any(len(difference.by_seed) == 1 for difference in found):
         notes.append("of one seed, the interval leaves out how much results vary from seed to seed")
     if any(difference.speakers == 1 for difference in found):
@@ -127,7 +161,9 @@ def _interval_notes(compared: Sequence[Compared]) -> list[str]:
 
 def _run_notes(compared: Sequence[Compared]) -> list[str]:
     daggers = [(one.system.name, weight) for one in compared for weight in one.system.daggers]
-    notes = [f"† {name}: diverged, and was run again with word bypass {weight:g}" for name, weight in daggers]
+    notes = [
+        f"† {name}: diverged, and was run again with {describe({'word bypass': weight})}" for name, weight in daggers
+    ]
     for one in compared:
         for seed, run in one.system.runs.items():
             if run.diverged is not None:

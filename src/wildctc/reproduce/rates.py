@@ -52,19 +52,29 @@ class Rates:
     @property
     def best(self) -> np.ndarray:
         """(tasks, criteria) the lowest of each complete task."""
-        lowest = np.nanmin(np.where(np.isnan(self.wer), math.inf, self.wer), axis=1, keepdims=True)
-        return (self.wer == lowest) & self.complete[:, None]
+        return lowest(self.wer) & self.complete[:, None]
 
     def averages(self) -> list[tuple[str, Rates]]:
         """Name and the tasks that it is the average of: each corpus, and all of several."""
         corpora = list(dict.fromkeys(self.corpora))
-        own = [(AVERAGES[corpus], self.of([corpus])) for corpus in corpora]
+        own = [(AVERAGES.get(corpus, "Avg"), self.of([corpus])) for corpus in corpora]
         return own + ([("Avg", self)] if len(corpora) > 1 else [])
 
     def mean(self) -> np.ndarray:
         """(criteria,) unweighted over the complete tasks."""
         rows = self.wer[self.complete]
         return rows.mean(axis=0) if len(rows) else np.full(len(CRITERIA), math.nan)
+
+
+def lowest(wer: np.ndarray) -> np.ndarray:
+    """Which are the lowest of their row, if there are others to compare with. wer: (…, criteria).
+
+    >>> lowest(np.array([[2.0, 1.0, math.nan], [math.nan, 1.0, math.nan]])).tolist()
+    [[False, True, False], [False, False, False]]
+    """
+    known = np.where(np.isnan(wer), math.inf, wer)
+    several = (~np.isnan(wer)).sum(axis=-1, keepdims=True) > 1
+    return (wer == known.min(axis=-1, keepdims=True)) & several
 
 
 def reduction(wer: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,17 +60,20 @@ class System:
         return sorted({run.dagger for run in self.runs.values() if run.dagger is not None})
 
 
-def describe(setting: dict[str, float | str]) -> str:
-    return ", ".join(
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in setting.items()
-    )
+def describe(setting: Mapping[str, float | str]) -> str:
+    """
+    >>> describe({"word bypass τ": 0.9, "self-loop": -1.0})
+    'word bypass τ 0.9, self-loop −1'
+    """
+    values = {name: x if isinstance(x, str) else f"{x:g}".replace("-", "−") for name, x in setting.items()}
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def group_runs(results: Sequence[RunResult]) -> list[System]:
     """By task as they come, then by criterion in the order of the table of criteria, then by setting as they come."""
-    found: dict[tuple[str, str, tuple[tuple[str, float | str], ...]], dict[int, RunResult]] = {}
+    found: dict[tuple[str, str, frozenset[tuple[str, float | str]]], dict[int, RunResult]] = {}
     for result in results:
-        runs = found.setdefault((result.task, result.criterion, tuple(sorted(result.setting.items()))), {})
+        runs = found.setdefault((result.task, result.criterion, frozenset(result.setting.items())), {})
         if result.seed in runs:
             raise WildCTCError(
                 f"two results of {result.task}, {result.criterion}, {result.setting}, seed {result.seed}"
@@ -78,8 +81,8 @@ def group_runs(results: Sequence[RunResult]) -> list[System]:
         runs[result.seed] = result
     tasks, criteria = list(dict.fromkeys(result.task for result in results)), list(CRITERIA)
     systems = [
-        System(task, criterion, dict(setting), dict(sorted(runs.items())))
-        for (task, criterion, setting), runs in found.items()
+        System(task, criterion, next(iter(runs.values())).setting, dict(sorted(runs.items())))
+        for (task, criterion, _), runs in found.items()
     ]
     return sorted(systems, key=lambda s: (tasks.index(s.task), criteria.index(s.criterion)))
 

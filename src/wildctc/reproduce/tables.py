@@ -3,48 +3,78 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from wildctc.reproduce.layout import NONE, Cell, Table
-from wildctc.reproduce.rates import BEST, CRITERIA, CTC, Rates, reduction
+from wildctc.reproduce.rates import BEST, CRITERIA, CTC, Rates, lowest, reduction
 from wildctc.reproduce.systems import PAPER_NAMES
 
-HEADER = ["", *PAPER_NAMES.values()]
+HEADER = ["", *PAPER_NAMES.values(), "Δ"]
 
 
-def rate_tables(title: str, measured: Rates, published: Rates, *, delta_row: bool = False) -> list[Table]:
-    """Three tables. delta_row: Δ of every criterion's average, as in Table 3, and not of TW_H on every task."""
+def rate_tables(title: str, measured: Rates, published: Rates) -> list[Table]:
+    """Three tables, as the paper's Table 2 is."""
     notes = [*_seed_notes(measured), *_mark_notes(measured), *_missing_notes(measured), *_best_notes(measured)]
-    theirs = _best_notes(published)
     return [
-        _table(f"{title}, measured: WER (%)", measured, notes, delta_row),
-        _table(f"{title}, as published: WER (%)", published, theirs, delta_row),
+        _table(f"{title}, measured: WER (%)", measured, notes),
+        _table(f"{title}, as published: WER (%)", published, _best_notes(published)),
         _difference_table(f"{title}, measured − published: points of WER", measured, published),
     ]
 
 
-def _table(title: str, rates: Rates, notes: list[str], delta_row: bool) -> Table:
-    rows: list[list[Cell] | str] = []
-    for i, task in enumerate(rates.tasks):
-        rows += [rates.corpora[i]] if rates.corpora[i] not in rates.corpora[:i] else []
-        rows.append([Cell(task), *(_cell(rates, i, j) for j in range(len(CRITERIA))), _delta(rates.wer[i])])
-    rows.append("")
-    for name, part in rates.averages():
+def turned_tables(title: str, measured: Rates, published: Rates) -> list[Table]:
+    """The same as the paper's Table 3 is: Δ is a row, of every criterion's average."""
+    tables = [_without_delta(table) for table in rate_tables(title, measured, published)]
+    for table, rates in zip(tables, (measured, published), strict=False):
+        mean = rates.mean()
+        cells = [Cell(number(x, 1), bold=bool(low)) for x, low in zip(reduction(mean), lowest(mean), strict=True)]
+        table.rows.append([Cell("Δ"), Cell(NONE), *cells[1:]])
+        table.notes[0] = "Δ: relative reduction (%) of the average against CTC; bold or *: lowest of the row, highest Δ"
+    return tables
+
+
+def _without_delta(table: Table) -> Table:
+    return replace(table, header=table.header[:-1], rows=[x if isinstance(x, str) else x[:-1] for x in table.rows])
+
+
+def _table(title: str, rates: Rates, notes: list[str]) -> Table:
+    def row(i: int) -> list[Cell]:
+        return [*(_cell(rates, i, j) for j in range(len(CRITERIA))), _delta(rates.wer[i])]
+
+    def average(_: str, part: Rates) -> list[Cell]:
         mean = part.mean()
-        lowest = mean == np.nanmin([*mean, math.inf])
-        cells = [Cell(number(x), bold=bool(low)) for x, low in zip(mean, lowest, strict=True)]
-        rows.append([Cell(_of_how_many(name, part)), *cells, _delta(mean)])
-        if delta_row:
-            rows.append([Cell("Δ"), Cell(NONE), *(Cell(number(x, 1)) for x in reduction(mean)[1:]), Cell("")])
-    header = [*HEADER, "" if delta_row else "Δ"]
-    note = (
-        "Δ: relative reduction (%) against CTC" + ("" if delta_row else ", of TW_H") + "; bold or *: lowest of the row"
-    )
-    if delta_row:
-        header, rows = header[:-1], [row if isinstance(row, str) else row[:-1] for row in rows]
-    return Table(title, header, rows, [note, *notes])
+        cells = [Cell(number(x), bold=bool(low)) for x, low in zip(mean, lowest(mean), strict=True)]
+        return [*cells, _delta(mean)]
+
+    note = "Δ: relative reduction (%) of TW_H against CTC; bold or *: lowest of the row"
+    return Table(title, HEADER, _rows(rates, row, average), [note, *notes])
+
+
+def _difference_table(title: str, measured: Rates, published: Rates) -> Table:
+    theirs = dict(published.where(measured).averages())
+
+    def row(i: int) -> list[Cell]:
+        return _differences(measured.wer[i], published.wer[i])
+
+    def average(name: str, part: Rates) -> list[Cell]:
+        return _differences(part.mean(), theirs[name].mean())
+
+    return Table(title, HEADER, _rows(measured, row, average), ["averages: over the same tasks of both"])
+
+
+def _rows(
+    rates: Rates, row: Callable[[int], list[Cell]], average: Callable[[str, Rates], list[Cell]]
+) -> list[list[Cell] | str]:
+    """Tasks with a heading for each corpus, then averages."""
+    rows: list[list[Cell] | str] = []
+    for i, (corpus, task) in enumerate(zip(rates.corpora, rates.tasks, strict=True)):
+        rows += [corpus] if corpus not in rates.corpora[:i] else []
+        rows.append([Cell(task), *row(i)])
+    return [*rows, "", *([Cell(_of_how_many(name, x)), *average(name, x)] for name, x in rates.averages())]
 
 
 def _cell(rates: Rates, i: int, j: int) -> Cell:
@@ -57,18 +87,6 @@ def _cell(rates: Rates, i: int, j: int) -> Cell:
 
 def _delta(wer: np.ndarray) -> Cell:
     return Cell(number(reduction(wer)[BEST]))
-
-
-def _difference_table(title: str, measured: Rates, published: Rates) -> Table:
-    rows: list[list[Cell] | str] = []
-    for i, task in enumerate(measured.tasks):
-        rows += [measured.corpora[i]] if measured.corpora[i] not in measured.corpora[:i] else []
-        rows.append([Cell(task), *_differences(measured.wer[i], published.wer[i])])
-    rows.append("")
-    theirs = published.where(measured).averages()
-    for (name, part), (_, same) in zip(measured.averages(), theirs, strict=True):
-        rows.append([Cell(_of_how_many(name, part)), *_differences(part.mean(), same.mean())])
-    return Table(title, [*HEADER, "Δ"], rows, ["averages: over the same tasks of both"])
 
 
 def _differences(ours: np.ndarray, theirs: np.ndarray) -> list[Cell]:
