@@ -255,10 +255,21 @@ def test_table_4_pools_units_over_the_tasks_that_all_criteria_have(tmp_path):
     assert "left out, since not every criterion has them: te" in text
 
 
-def test_table_4_reads_what_disagree_writes(tmp_path):
-    said = Annotated("u", "ab cd", "bh", "test", {"x": "ab cd", "y": "ab ce"})
-    values = {"characters": np.array([0, 0, 0, 0, 0.5]), "words": np.array([0.1, 0.2]), "insertions": None}
-    found = find_disputes([said], [System("otc-t", 0.0, {"u": values})], resamples=10)
-    run = RunResult("", "bh", "otc-t", 0, audit={"disagreement": json.loads(as_json(found, {}))})
-    text = write_report("table4-disagreement", [run], tmp_path, [])
-    assert line_of(text, "T_e")[1:] == ["0.000", "0.500*", "0.500", "–", "–", "0.100", "0.200*"]
+def test_table_4_reads_what_disagree_writes_and_says_where_disputed_characters_are_bypassed_more(tmp_path):
+    said = [
+        Annotated(f"u{i}", "ab cd", "bh", split, {"x": "ab cd", "y": "ab ce"})
+        for i, split in enumerate(["test", "dev"])
+    ]
+
+    def system(name, disputed):
+        values = {"characters": np.array([0.1] * 4 + [disputed]), "words": np.array([0.1, 0.2]), "insertions": None}
+        return System(name, 0.0, {one.id: values for one in said})
+
+    found = find_disputes(said, [system("ctc", 0.4), system("otc-t", 0.5)], resamples=2000)
+    content = json.loads(as_json(found, {}))
+    runs = [RunResult("", "bh", criterion, 0, audit={"disagreement": content}) for criterion in ("ctc", "otc-t")]
+    text = write_report("table4-disagreement", [*runs, RunResult("", "bh", "otc-w", 0)], tmp_path, [])
+    assert line_of(text, "T_e")[1:] == ["0.100", "0.500*", "0.500", "–", "–", "0.100", "0.200*"]
+    assert line_of(text, "T_e", 3)[1:] == ["+25.0", "0.0", "1", "1", "1"]
+    assert "of all sets together" not in text
+    assert "characters disputed 1," in text  # of the test set alone
