@@ -76,8 +76,8 @@ def draw_curves(systems: Sequence[System], title: str = "") -> str:
     systems = [system for system in systems if any(run.metrics for run in system.runs.values())]
     with _drawing(10, 7.6) as (figure, svg):
         wer, entropy, doubts, weights = figure.subplots(2, 2, sharex=True).flat
-        for axes, (title, (name, scale)) in zip((wer, entropy, doubts), PANELS.items(), strict=True):
-            axes.set_title(title)
+        for axes, (heading, (name, scale)) in zip((wer, entropy, doubts), PANELS.items(), strict=True):
+            axes.set_title(heading)
             for system, line in _with_lines(systems):
                 _curve(axes, system, name, scale, line, label=system.name)
             axes.set_ylim(bottom=0)
@@ -125,6 +125,7 @@ def _weights(axes: Any, systems: Sequence[System]) -> None:
     axes.set_yticks([-20, -5, -1, -0.2, -0.05, 0], ["−20", "−5", "−1", "−0.2", "−0.05", "0"])
     axes.minorticks_off()
     if not any(len(line.get_xdata()) for line in axes.lines):
+        axes.set_axis_off()
         axes.text(0.5, 0.5, "none: plain CTC", ha="center", va="center", transform=axes.transAxes)
 
 
