@@ -5,6 +5,7 @@ Every fenced block must be of a kind that is checked here, so a block cannot esc
 
 import contextlib
 import io
+import itertools
 import json
 import re
 import shlex
@@ -58,7 +59,7 @@ def test_every_block_is_of_a_kind_that_is_checked(page):
 def test_python_blocks_run_and_print_what_is_shown(page):
     namespace: dict[str, object] = {}
     found = blocks(page)
-    for block, following in zip(found, [*found[1:], Block("", 0, "")], strict=True):
+    for block, following in itertools.zip_longest(found, found[1:], fillvalue=Block("", 0, "")):
         if block.kind != "python":
             continue
         printed = io.StringIO()
@@ -76,7 +77,8 @@ def test_commands_parse(page):
         if words == ["train", "--help"]:
             continue
         if words[0] == "train":
-            out, (recipe, *settings) = take(words[1:], "--out")
+            out, rest = take(words[1:], "--out")
+            _, (recipe, *settings) = take(rest, "--trunk")
             assert out, words
             config = load_recipe(recipe)
             apply_arguments(config, settings)
