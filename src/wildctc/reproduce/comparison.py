@@ -24,14 +24,12 @@ class Compared:
 
 def compare_systems(systems: Sequence[System], resamples: int = RESAMPLES) -> list[Compared]:
     """Each with its control; systems with the same control are drawn together."""
-    controls = {id(system): control_of(system, systems) for system in systems}
+    controls = [control_of(system, systems) for system in systems]
     found: dict[int, Paired] = {}
     for control in systems:
-        own = [s for s in systems if controls[id(s)] is control and s is not control and s.tests]
-        if own and control.tests:
-            by_name = paired_differences({str(id(s)): s.tests for s in own}, control.tests, resamples=resamples)
-            found |= {int(name): paired for name, paired in by_name.items()}
-    return [Compared(system, found.get(id(system))) for system in systems]
+        own = {i: s.tests for i, s in enumerate(systems) if controls[i] is control and s is not control}
+        found |= paired_differences(own, control.tests, resamples=resamples)
+    return [Compared(system, found.get(i)) for i, system in enumerate(systems)]
 
 
 # --------------------------------------------------------------------------------------------------------------- tables
