@@ -74,6 +74,8 @@ PANELS = {
 def draw_curves(systems: Sequence[System], title: str = "") -> str:
     """By epoch: means over seeds, and a thin line for each seed."""
     systems = [system for system in systems if any(run.metrics for run in system.runs.values())]
+    runs = [run for system in systems for run in system.runs.values()]
+    shared = max(run.config.get("training", {}).get("ctc_epochs", 0) for run in runs)
     with _drawing(10, 7.6) as (figure, svg):
         wer, entropy, doubts, weights = figure.subplots(2, 2, sharex=True).flat
         for axes, (heading, (name, scale)) in zip((wer, entropy, doubts), PANELS.items(), strict=True):
@@ -84,8 +86,10 @@ def draw_curves(systems: Sequence[System], title: str = "") -> str:
         _zoom(wer, systems)
         _weights(weights, systems)
         for axes in (wer, entropy, doubts, weights):
-            axes.set_xlabel("epoch")
+            axes.set_xlabel("epoch; left of the dashes: plain CTC, the same for all" if shared else "epoch")
             axes.tick_params(labelbottom=True)
+            if shared:
+                axes.axvline(shared + 0.5, color="#888888", linestyle=(0, (2, 3)), linewidth=1)
             axes.xaxis.get_major_locator().set_params(integer=True)
         figure.suptitle(title, fontsize=12)
         handles, names = wer.get_legend_handles_labels()
