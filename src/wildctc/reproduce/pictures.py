@@ -81,12 +81,12 @@ def draw_curves(systems: Sequence[System], title: str = "") -> str:
         for axes, (heading, (name, scale)) in zip((wer, entropy, doubts), PANELS.items(), strict=True):
             axes.set_title(heading)
             for system, line in _with_lines(systems):
-                _curve(axes, system, name, scale, line, label=system.name)
+                _curve(axes, system, name, scale, line)
             axes.set_ylim(bottom=0)
         _zoom(wer, systems)
         _weights(weights, systems)
         for axes in (wer, entropy, doubts, weights):
-            axes.set_xlabel("epoch; left of the dashes: plain CTC, the same for all" if shared else "epoch")
+            axes.set_xlabel("epoch; left of the dashes: plain CTC, shared by a seed" if shared else "epoch")
             axes.tick_params(labelbottom=True)
             if shared:
                 axes.axvline(shared + 0.5, color="#888888", linestyle=(0, (2, 3)), linewidth=1)
@@ -97,16 +97,13 @@ def draw_curves(systems: Sequence[System], title: str = "") -> str:
         return svg()
 
 
-def _curve(axes: Any, system: System, name: str, scale: float, line: Any, label: str | None = None) -> None:
-    runs = [
-        {m["epoch"]: scale * m[name] for m in run.metrics if m.get(name) is not None} for run in system.runs.values()
-    ]
+def _curve(axes: Any, system: System, name: str, scale: float, line: Any) -> None:
+    runs = _by_epoch(system, name, scale)
     colour = COLOURS[system.criterion]
     for run in runs if len(runs) > 1 else []:
         axes.plot(list(run), list(run.values()), color=colour, linewidth=0.6, alpha=0.35)
-    epochs = sorted({epoch for run in runs for epoch in run})
-    means = [float(np.mean([run[epoch] for run in runs if epoch in run])) for epoch in epochs]
-    axes.plot(epochs, means, color=colour, linestyle=line, linewidth=1.8, label=label)
+    means = _mean_by_epoch(system, name, scale)
+    axes.plot(list(means), list(means.values()), color=colour, linestyle=line, linewidth=1.8, label=system.name)
 
 
 def _zoom(axes: Any, systems: Sequence[System]) -> None:
@@ -120,11 +117,11 @@ def _zoom(axes: Any, systems: Sequence[System]) -> None:
 
 def _weights(axes: Any, systems: Sequence[System]) -> None:
     axes.set_title("Log-weight of a bypass; dotted: of a word bypass")
-    for system, line in _with_lines(systems):
-        _curve(axes, system, "bypass", 1.0, line)
-        last = [run.metrics for run in system.runs.values() if run.metrics]
-        words = _mean_by_epoch(last, "word_bypass")
-        axes.plot(list(words), list(words.values()), color=COLOURS[system.criterion], linestyle=":", linewidth=1.4)
+    for i, (system, line) in enumerate(_with_lines(systems)):
+        width = 1.5 + 0.7 * (len(systems) - 1 - i)  # of equal schedules all are seen: thin on thick
+        for name, style in (("bypass", line), ("word_bypass", ":")):
+            means = _mean_by_epoch(system, name)
+            axes.plot(list(means), list(means.values()), color=COLOURS[system.criterion], ls=style, lw=width)
     axes.set_yscale("symlog", linthresh=0.1)
     axes.set_yticks([-20, -5, -1, -0.2, -0.05, 0], ["−20", "−5", "−1", "−0.2", "−0.05", "0"])
     axes.minorticks_off()
@@ -133,13 +130,16 @@ def _weights(axes: Any, systems: Sequence[System]) -> None:
         axes.text(0.5, 0.5, "none: plain CTC", ha="center", va="center", transform=axes.transAxes)
 
 
-def _mean_by_epoch(histories: Sequence[list[dict[str, Any]]], name: str) -> dict[int, float]:
-    found: dict[int, list[float]] = {}
-    for history in histories:
-        for m in history:
-            if m.get(name) is not None:
-                found.setdefault(m["epoch"], []).append(m[name])
-    return {epoch: float(np.mean(values)) for epoch, values in sorted(found.items())}
+def _by_epoch(system: System, name: str, scale: float = 1.0) -> list[dict[int, float]]:
+    """A metric of each run, in the epochs that have it."""
+    histories = [run.metrics for run in system.runs.values()]
+    return [{m["epoch"]: scale * m[name] for m in history if m.get(name) is not None} for history in histories]
+
+
+def _mean_by_epoch(system: System, name: str, scale: float = 1.0) -> dict[int, float]:
+    runs = _by_epoch(system, name, scale)
+    epochs = sorted({epoch for run in runs for epoch in run})
+    return {epoch: float(np.mean([run[epoch] for run in runs if epoch in run])) for epoch in epochs}
 
 
 def _with_lines(systems: Sequence[System]) -> Iterator[tuple[System, Any]]:
