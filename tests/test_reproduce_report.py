@@ -186,6 +186,13 @@ def test_iban_reports_errors_intervals_training_and_audit(tmp_path):
     assert float(records[2]["wer_delta_low"]) <= float(records[2]["wer_delta_mean"])
 
 
+def test_where_seeds_differ_it_is_said_that_only_differences_compare(tmp_path):
+    text = write_report("iban", [*(run_of("ctc", k) for k in (0, 1)), run_of("otc-t", 1)], tmp_path, [])
+    assert "not all have the same seeds: compare them by Δ, not by WER" in text
+    same = write_report("iban", [run_of(c, k) for c in ("ctc", "otc-t") for k in (0, 1)], tmp_path, [])
+    assert "not all have the same seeds" not in same
+
+
 def test_one_seed_and_one_speaker_are_said(tmp_path):
     tests = {"test": outcome(0.3, speakers=(20,))}
     text = write_report("iban", [run_of("ctc", tests=tests), run_of("otc-t", tests=tests)], tmp_path, [])

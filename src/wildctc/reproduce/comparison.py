@@ -65,8 +65,10 @@ def _difference_cells(difference: Difference | None) -> list[Cell]:
 def training_table(compared: Sequence[Compared], title: str) -> Table:
     """Kinds of errors, the last epoch's weights, and what the model is sure of."""
     header = ["", "sub", "ins", "del", "dev WER", "entropy", "bypass", "self-loop", "word", "train %", "dev %", "AUC"]
-    notes = ["sub, ins, del: errors in 100 words of the test; the rest is of held-out speech, means over seeds"]
-    notes += ["dev WER: greedy, of the best epoch; all else: of the last epoch"]
+    notes = ["means over seeds; sub, ins, del: errors in 100 words of the test"]
+    notes += [
+        "dev WER: greedy, of the best epoch; entropy: of held-out speech after the last epoch, as all that follows"
+    ]
     notes += ["bypass, self-loop, word: log-weights of these arcs and of the word bypass"]
     notes += ["train %, dev %: mean posterior of the bypass arc in transcripts, probed with weight 0"]
     notes += ["AUC: how well the probe finds errors that were put into transcripts on purpose"]
@@ -150,6 +152,8 @@ def _interval_notes(compared: Sequence[Compared]) -> list[str]:
     speakers = max(difference.speakers for difference in found)
     drawn = f"{RESAMPLES:,} draws of seeds, of the test's speakers ({speakers:,}) and of the utterances of each"
     notes.append(f"interval: paired bootstrap, {drawn}")
+    if len({(one.system.task, *one.system.finished) for one in compared}) > len({one.system.task for one in compared}):
+        notes.append("not all have the same seeds: compare them by Δ, not by WER")
     if any(len(difference.by_seed) == 1 for difference in found):
         notes.append("of one seed, the interval leaves out how much results vary from seed to seed")
     if any(difference.speakers == 1 for difference in found):

@@ -164,7 +164,7 @@ def draw_differences(compared: Sequence[Compared]) -> str:
                 _difference(axes, place, one.system.criterion, getattr(one.paired, rate))
             axes.axvline(0, color=COLOURS[CONTROL], linewidth=1)
             axes.set_title(f"{title} to {CONTROL}, points; 95% interval")
-            axes.set_xlabel("fewer errors ←      → more errors")
+            axes.set_xlabel(f"left of the line: fewer errors than {CONTROL}")
             axes.grid(axis="y", visible=False)
             axes.locator_params(axis="x", nbins=6)
         several = "{}: " if len(tasks) > 1 else ""
