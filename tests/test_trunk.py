@@ -52,7 +52,8 @@ def test_a_branch_has_the_weights_of_a_run_of_its_own(recipe, tmp_path):
         train(settings(recipe, criterion, h_low=0.2), tmp_path / "alone" / criterion)
         train(settings(recipe, criterion, h_low=0.2), tmp_path / "branch" / criterion, trunk=tmp_path / "ctc")
         alone, branch = weights(tmp_path / "alone" / criterion), weights(tmp_path / "branch" / criterion)
-        assert same(alone, branch) and not same(branch, weights(tmp_path / "ctc"))
+        assert same(alone, branch)
+        assert not same(branch, weights(tmp_path / "ctc"))
 
 
 def test_the_entropy_schedule_knows_the_entropy_of_the_trunk(recipe, tmp_path):
@@ -64,7 +65,8 @@ def test_the_entropy_schedule_knows_the_entropy_of_the_trunk(recipe, tmp_path):
 def test_the_epochs_of_plain_ctc_are_not_averaged(recipe, tmp_path):
     train(settings(recipe, "otc-t", bypass=-0.01, epoch_scale=1.0), tmp_path / "run")
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("epoch-*"))
-    assert all(name >= "epoch-0003" for name in kept) and len(kept) == 2
+    assert all(name >= "epoch-0003" for name in kept)
+    assert len(kept) == 2
 
 
 def test_a_run_with_other_settings_is_no_trunk(recipe, tmp_path):

@@ -24,6 +24,8 @@ class TestSet:
     `words` and `characters`: (utterances, 4): substitutions, insertions, deletions, and the reference's length.
     """
 
+    __test__ = False  # pytest takes its name for that of a test
+
     ids: list[str]
     speakers: list[str]
     words: np.ndarray
@@ -50,10 +52,11 @@ class TestSet:
 class RunResult:
     """One finished run of a grid.
 
-    task: what it was trained on ("librispeech", "hi_in", "iban", "iban+characters"); setting: what else differs from the
-    criterion's published setting, by name ("τ": 0.8), {} for none; tests: by name of the test set; metrics: the lines of
-    metrics.jsonl; config: the run's settings without places on a disk; dagger: the word bypass weight that an OTC-W run
-    which had diverged was given instead; diverged: why it ended without a model; audit: figures of `audit.evaluation`.
+    task: what it was trained on ("librispeech", "hi_in", "iban", "iban+characters"); setting: what else differs from
+    the criterion's published setting, by name ("τ": 0.8), {} for none; tests: by name of the test set; metrics: the
+    lines of metrics.jsonl; config: the run's settings without places on a disk; dagger: the word bypass weight that an
+    OTC-W run which had diverged was given instead; diverged: why it ended without a model; audit: how well the probe
+    finds errors (`audit.known`), or what `wildctc disagree` wrote.
     """
 
     experiment: str
