@@ -31,6 +31,7 @@ def register(add: Add) -> None:
     p.add_argument("--rate", type=float, metavar="R", help="for that: hours of speech trained on in an hour, by a run")
     p.add_argument("--keep", metavar="DIR", help="copy each run's result there: small files, enough for the tables")
     p.add_argument("--from", dest="kept", metavar="DIR", help="write the tables from such a folder alone")
+    p.add_argument("--validators", metavar="DIR", help="table4-disagreement: what several people wrote, by language")
     p.epilog = "Further settings, such as --encoder.blocks 2, are passed on to every `wildctc train`."
     p.set_defaults(settings=[])
 
@@ -65,6 +66,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace, site: Site, runs: list[Run], mine: list[Run]) -> None:
+    from wildctc.reproduce.commands import Commands
+    from wildctc.reproduce.disagreement import disagree, find_validators
     from wildctc.reproduce.runner import Runner, collect, keep
 
     if options.data is None or not Path(options.data).exists():
@@ -72,13 +75,23 @@ def _run(options: argparse.Namespace, site: Site, runs: list[Run], mine: list[Ru
             f"--data {options.data}: no such folder" if options.data else "--data DIR is needed: the corpus"
         )
     signal.signal(signal.SIGTERM, _interrupt)
+    validators = {}
+    if site.experiment.disagreement:
+        folder = Path(options.validators) if options.validators else None
+        validators = find_validators(folder, list(dict.fromkeys(one.task.name for one in runs)))
     runner = Runner(site, Path(options.data), options.jobs, lambda text: print(text, flush=True))
+    problems: list[str] = []
     try:
         runner.run(mine)
+        if validators:
+            problems = disagree(site, runs, validators, Commands(1))
     finally:
         if options.keep:
             keep(site, runs, Path(options.keep))
-        _report(site, *collect(site, runs, runner.failed))
+        results, missing = collect(site, runs, runner.failed)
+        _report(site, results, [*missing, *problems])
+    if problems:
+        raise WildCTCError(problems[0])
     if runner.failed:
         raise WildCTCError(f"{len(runner.failed)} of {len(mine)} runs failed; the same command tries them again")
 

@@ -11,18 +11,22 @@ from wildctc.errors import WildCTCError
 from wildctc.reproduce.grid import Run, Setting, Step, Task, Value
 
 SEVEN = ("ctc", "otc-w", "otc-w-tuned", "otc-t", "otc-t-h", "otc-tw", "otc-tw-h")
+CONTROL = "ctc"
 DAGGER = (-25.0, -30.0)  # word bypass of an OTC-W run that diverged: the first that holds
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """audit: a manifest in OUT/data with errors put in on purpose, which each model is asked to find."""
+    """audit: a manifest in OUT/data with errors put in on purpose, which each model is asked to find.
+
+    disagreement: models are compared where validators disagree.
+    """
 
     name: str
     about: str
     runs: tuple[Run, ...]
     audit: str | None = None
-    probe: tuple[str, ...] = ()  # sets that each model probes for the table
+    disagreement: bool = False
 
 
 def grid(
@@ -203,7 +207,7 @@ EXPERIMENTS = {
             "table4-disagreement",
             "bypass probability where RESPIN's validators disagree, by the models of table2-respin",
             grid(map(respin, LANGUAGES), SEVEN),
-            probe=("dev", "test"),
+            disagreement=True,
         ),
         Experiment("iban", "seven criteria on 3.2 h of Iban radio news", iban_runs(), IBAN_AUDIT),
         Experiment(

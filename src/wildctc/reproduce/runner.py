@@ -10,9 +10,10 @@ from pathlib import Path
 
 from wildctc.errors import WildCTCError
 from wildctc.reproduce.commands import Commands, Stopped
+from wildctc.reproduce.disagreement import probe_of, with_disagreement
 from wildctc.reproduce.grid import Run
 from wildctc.reproduce.results import RunResult
-from wildctc.reproduce.site import RESULT, Site, load_result
+from wildctc.reproduce.site import Site, load_result
 from wildctc.reproduce.stages import Held, Stages, has_trunk
 
 LOOK = 2.0  # seconds until it is looked again whether a trunk has grown
@@ -51,13 +52,19 @@ class Runner:
         pending = []
         for run in runs:
             try:
-                if self.site.result(run) is None:
+                if not self._is_done(run):
                     pending.append(run)
             except WildCTCError as error:
                 self._fail(run, str(error))
         if len(pending) < len(runs):
             self.say(f"{len(runs) - len(pending)} of {len(runs)} runs are done")
         return pending
+
+    def _is_done(self, run: Run) -> bool:
+        result = self.site.result(run)
+        if result is None or result.diverged or not self.site.experiment.disagreement:
+            return result is not None
+        return probe_of(self.site, run).exists()
 
     def _next(self, pending: Sequence[Run], active: Sequence[Run]) -> Run | None:
         """The first run that need not wait for one of these to get as far as the epochs that they share."""
@@ -105,12 +112,20 @@ def collect(site: Site, runs: Sequence[Run], failed: dict[Path, str]) -> tuple[l
     results, missing = [], []
     for run in runs:
         why = failed.get(run.folder) or site.state(run)
-        result = site.result(run) if why in ("done", "diverged") else None
+        result = result_of(site, run) if why in ("done", "diverged") else None
         if result is None:
             missing.append(f"{run}: {why}")
-        else:
-            results.append(result)
+            continue
+        results.append(result)
+        if site.experiment.disagreement and not result.diverged and "disagreement" not in result.audit:
+            missing.append(f"{run}: not compared with the validators")
     return results, missing
+
+
+def result_of(site: Site, run: Run) -> RunResult | None:
+    """With what is known about the run only after others."""
+    result = site.result(run)
+    return with_disagreement(site, run, result) if result is not None and site.experiment.disagreement else result
 
 
 def collect_kept(site: Site, runs: Sequence[Run], kept: Path) -> tuple[list[RunResult], list[str]]:
@@ -124,7 +139,7 @@ def collect_kept(site: Site, runs: Sequence[Run], kept: Path) -> tuple[list[RunR
 def keep(site: Site, runs: Sequence[Run], kept: Path) -> None:
     """Copy the results that there are to a folder of small files."""
     for run in runs:
-        if (site.folder(run) / RESULT).exists() and (result := site.result(run)) is not None:
+        if site.state(run) in ("done", "diverged") and (result := result_of(site, run)) is not None:
             result.save(kept_path(kept, run))
 
 

@@ -5,15 +5,17 @@ OUT/data has the manifests, OUT/features the features, OUT/runs/<task>/<criterio
 
 from __future__ import annotations
 
+import copy
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from wildctc.errors import WildCTCError
 from wildctc.files import only_one
-from wildctc.reproduce.experiments import Experiment
+from wildctc.reproduce.experiments import CONTROL, Experiment
 from wildctc.reproduce.grid import Run
 from wildctc.reproduce.results import RunResult
 from wildctc.training.config import Config, apply_arguments, differences, load_recipe, parse_yaml, to_dict, validate
@@ -28,6 +30,7 @@ class Site:
     experiment: Experiment
     out: Path
     settings: tuple[str, ...] = ()
+    _configs: dict[Run, Config] = field(default_factory=dict, repr=False)
 
     @property
     def data(self) -> Path:
@@ -47,15 +50,17 @@ class Site:
 
     def config(self, run: Run) -> Config:
         """The settings that the run has, or will have."""
-        recipe, *words = self.words(run)
-        config = load_recipe(recipe)
-        apply_arguments(config, words)
-        validate(config)
-        return config
+        if run not in self._configs:
+            recipe, *words = self.words(run)
+            config = copy.deepcopy(read_recipe(recipe))
+            apply_arguments(config, words)
+            validate(config)
+            self._configs[run] = config
+        return self._configs[run]
 
     def trunk(self, run: Run) -> Path | None:
         """The run whose first epochs this one shares, if it has any to share."""
-        if run.criterion == "ctc" or self.config(run).training.ctc_epochs == 0:
+        if run.criterion == CONTROL or self.config(run).training.ctc_epochs == 0:
             return None
         return self.out / "runs" / run.trunk
 
@@ -88,6 +93,9 @@ class Site:
         epochs = len(read_metrics(folder))
         begun = f"{epochs} of {self.config(run).training.epochs} epochs" if (folder / "config.yaml").exists() else ""
         return f"{begun}, in work" if begun and is_held(folder) else begun or "not begun"
+
+
+read_recipe = cache(load_recipe)  # a grid asks for the same one again and again
 
 
 def load_result(path: Path, experiment: Experiment, run: Run) -> RunResult | None:

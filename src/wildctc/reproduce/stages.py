@@ -15,6 +15,7 @@ from wildctc.corpora import load_manifest
 from wildctc.errors import Diverged, WildCTCError
 from wildctc.files import make_folder, only_one, write_text, writing
 from wildctc.reproduce.commands import Commands
+from wildctc.reproduce.disagreement import probe_of, reference_of
 from wildctc.reproduce.experiments import DAGGER
 from wildctc.reproduce.grid import Run, Task
 from wildctc.reproduce.results import RunResult, TestSet
@@ -37,17 +38,23 @@ class Stages:
     corpus: Path
     commands: Commands
     _preparing: threading.Lock = field(default_factory=threading.Lock)
+    _unprepared: dict[str, WildCTCError] = field(default_factory=dict)  # what went wrong, so as not to try it again
 
     def run(self, run: Run, environment: Environment) -> RunResult:
         """All stages of a run; its result is in its folder afterwards."""
         folder = self.site.folder(run)
         self.site.check_settings(run)
         with taken(folder):
-            result = self.site.result(run)  # another machine may have finished it meanwhile
+            self._prepare(run.task, environment)
+            result = self.site.result(run)  # another experiment or machine may have finished it
             if result is None:
-                self._prepare(run.task, environment)
                 result = self._result(run, environment)
                 result.save(folder / RESULT)
+            if self.site.experiment.disagreement and not result.diverged:
+                with self._preparing:
+                    manifest = reference_of(self.site, run)
+                model = dagger_folder(folder, result.dagger)
+                self._probe(run, model, manifest, probe_of(self.site, run), environment)
             return result
 
     def _prepare(self, task: Task, environment: Environment) -> None:
@@ -55,9 +62,15 @@ class Stages:
         for step in task.steps:
             product = self.site.data / step.product
             with self._preparing, waiting(make_folder(product.parent) / ".lock"):
+                if step.product in self._unprepared:
+                    raise self._unprepared[step.product]
                 if not product.exists():
                     words = [word.format(corpus=self.corpus, data=self.site.data) for word in step.words]
-                    self.commands.run(words, self.site.data / "log.txt", environment)
+                    try:
+                        self.commands.run(words, self.site.data / "log.txt", environment)
+                    except WildCTCError as error:
+                        self._unprepared[step.product] = error
+                        raise
 
     def _result(self, run: Run, environment: Environment) -> RunResult:
         """Trained as declared, or by the † rule: an OTC-W run that diverges gets another word bypass, then another."""
@@ -100,8 +113,9 @@ class Stages:
         audit = self.site.experiment.audit
         if audit is None:
             return {"tests": tests}
-        manifest = self.site.data / audit
-        return {"tests": tests, "audit": find_known(self.probe(run, folder, manifest, environment), manifest)}
+        manifest, output = self.site.data / audit, folder / "probe" / Path(audit).name
+        self._probe(run, folder, manifest, output, environment)
+        return {"tests": tests, "audit": find_known(output, manifest)}
 
     def _test(self, run: Run, folder: Path, name: str, environment: Environment) -> TestSet:
         manifest, hyp = self.site.data / run.task.tests[name], folder / "hyp" / f"{name}.jsonl"
@@ -111,12 +125,12 @@ class Stages:
         speakers = {u.id: u.speaker for u in load_manifest(manifest) if u.speaker is not None}
         return TestSet.of(score(read_hyps(hyp)), speakers)
 
-    def probe(self, run: Run, folder: Path, manifest: Path, environment: Environment) -> Path:
+    def _probe(self, run: Run, folder: Path, manifest: Path, output: Path, environment: Environment) -> None:
         """The probe of a manifest by the run's model; the command continues one that was interrupted."""
-        output = folder / "probe" / f"{manifest.name.split('.')[0]}.jsonl"
-        words = ["probe", folder, manifest, "-o", make_folder(output.parent) / output.name, "--max-bad", MAX_BAD]
-        self.commands.run([*words, *self._features(run)], folder / "reproduce.txt", environment)
-        return output
+        if not output.exists():
+            make_folder(output.parent)
+            words = ["probe", folder, manifest, "-o", output, "--max-bad", MAX_BAD, *self._features(run)]
+            self.commands.run(words, folder / "reproduce.txt", environment)
 
     def _features(self, run: Run) -> list[str]:
         data = self.site.config(run).data
