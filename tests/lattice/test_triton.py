@@ -289,44 +289,78 @@ def test_states_are_kept_only_for_a_gradient():
 
 # ----------------------------------------------------------------------------------------- what a GPU would be given
 
-POINTERS = {
-    "int64": "frames_of tokens_of first starts targets words order segments",
-    "int32": "labels word_start word_end readable position",
-    "float": "top_of total_of others_of bypass_of loop_of word_of alphas likelihood scratch occupancy silences stars"
-    " bypass_count loop_count word_count log_others factor bypass loop word cells score",
-    "logits": "logits result",
-    "bytes": "choices state arc",
-}
+TARGETS = {"cuda": ("cuda", 80, 32), "rocm": ("hip", "gfx942", 64)}
+
+
+class Compiling:
+    """In a kernel's place: a launch compiles it for a GPU that is not there, with the arguments that it would get."""
+
+    def __init__(self, kernel, compiled: dict[str, list]) -> None:
+        self.kernel, self.compiled = kernel, compiled
+
+    def __getitem__(self, grid):
+        def launch(*args, **options):
+            done = self.kernel.warmup(*args, grid=grid, **options)
+            self.compiled.setdefault(self.kernel.fn.__name__, []).append(done)
+
+        return launch
+
+
+@pytest.fixture(params=TARGETS)
+def compiled(request, monkeypatch) -> dict[str, list]:
+    """What the launches of this test compile, by kernel."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    from wildctc.lattice import triton_kernel, triton_path
+
+    target = GPUTarget(*TARGETS[request.param])
+    calls = {"get_current_target": lambda: target, "get_current_device": lambda: request.param}
+    monkeypatch.setattr(driver, "_active", SimpleNamespace(**calls, get_current_stream=lambda device: 0))
+    found: dict[str, list] = {}
+    names = ("statistics", "pack", "forward", "backward", "gradient")
+    stand_ins = {name: Compiling(getattr(triton_kernel, name), found) for name in names}
+    monkeypatch.setattr(triton_backend, "kernels", lambda logits: SimpleNamespace(**stand_ins, INTERPRETED=False))
+    monkeypatch.setattr(triton_path, "best_path", Compiling(triton_path.best_path, found))
+    return found
 
 
 @outside
 @needs_triton
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [("cuda", 80, 32), ("hip", "gfx942", 64)], ids=["cuda", "rocm"])
-@pytest.mark.parametrize("name", ["statistics", "pack", "forward", "backward", "gradient", "best_path"])
-def test_every_kernel_compiles_without_a_gpu_and_has_no_atomics(name, target):
-    """The interpreter lets pass what the compiler does not: a variable whose shape changes in a loop, for one."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, compile
+@pytest.mark.parametrize(
+    ("kind", "size", "tokens", "dtype"), [("TW", 3, 120, torch.float16), ("CTC", 1, 1, torch.float32)]
+)
+def test_every_launch_compiles_without_a_gpu_and_has_no_atomics(kind, size, tokens, dtype, compiled):
+    """The interpreter lets pass what the compiler does not: a variable whose shape changes in a loop, for one; or what
+    it accepts in a first launch only: it takes a NaN among a module's constants for one that was changed meanwhile."""
+    batch = draw_batch(np.random.default_rng(1), kind, size=size, frames=9, tokens=tokens, outputs=6, full_lengths=True)
+    batch = batch.with_logits(batch.logits.to(dtype).requires_grad_())
+    launches = []
+    for _ in range(2):
+        wildcard_ctc_loss(**batch.arguments(), reduction="sum", backend="triton").backward()
+        if kind != "CTC":
+            wildcard_posteriors(**batch.arguments(), backend="triton")
+        triton_backend.best_path(as_lattice(**batch.arguments()))
+        launches.append({name: len(each) for name, each in compiled.items()})
+    assert len(compiled) == 6
+    assert launches[1] == {name: 2 * count for name, count in launches[0].items()}
+    for name, kernels in compiled.items():
+        for kernel in kernels:
+            code = kernel.asm.get("ptx") or kernel.asm["amdgcn"]
+            assert "atom." not in code
+            assert "atomic" not in code
+            if name in ("forward", "backward", "best_path") and kernel.metadata.num_warps > 1:
+                assert "bar.sync" in code or "s_barrier" in code
 
-    from wildctc.lattice import triton_kernel, triton_path
 
-    kernel = getattr(triton_path if name == "best_path" else triton_kernel, name)
-    double = name == "best_path"
-    types = {
-        "int64": "*i64",
-        "int32": "*i32",
-        "logits": "*fp16",
-        "bytes": "*i8",
-        "float": "*fp64" if double else "*fp32",
-    }
-    signature = {p: types[kind] for kind, names in POINTERS.items() for p in names.split()}
-    constants = {"DTYPE": triton_kernel.tl.float32, "GROUP": 1, "BLOCK": 128, "ROWS": 16, "COLUMNS": 32}
-    arguments = {p: signature.get(p, "constexpr" if p.isupper() and len(p) > 1 else "i32") for p in kernel.arg_names}
-    found = {(kernel.arg_names.index(p),): constants.get(p, True) for p, t in arguments.items() if t == "constexpr"}
-    result = compile(ASTSource(fn=kernel, signature=arguments, constexprs=found), target=GPUTarget(*target))
-    code = result.asm["ptx" if target[0] == "cuda" else "amdgcn"]
-    assert "atom." not in code
-    assert "atomic" not in code
-    if name in ("forward", "backward", "best_path"):
-        assert ("bar.sync" if target[0] == "cuda" else "s_barrier") in code
+@outside
+@needs_triton
+@pytest.mark.slow
+def test_batches_of_other_sizes_are_not_compiled_again(compiled):
+    rng = np.random.default_rng(1)
+    for size, frames, tokens in [(4, 50, 12), (16, 64, 15), (5, 33, 14)]:
+        batch = draw_batch(rng, "T", size=size, frames=frames, tokens=tokens, outputs=32, per_arc=False)
+        batch.logits = batch.logits.float().requires_grad_()
+        wildcard_ctc_loss(**batch.arguments(), backend="triton").backward()
+    assert {name: len(set(map(id, kernels))) for name, kernels in compiled.items()} == dict.fromkeys(compiled, 1)

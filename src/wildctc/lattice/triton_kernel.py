@@ -14,8 +14,11 @@ is added to the likelihood at the end. So numbers stay small, and float32 keeps 
 import triton
 import triton.language as tl
 
+# There is no constant for NaN: at each launch Triton compares constants with what they were, and NaN is never the same.
 ABSENT = tl.constexpr(float("-inf"))
-NAN = tl.constexpr(float("nan"))
+# Numbers that change from batch to batch. Triton would compile a kernel again for those that are 1 or multiples of 16.
+VARYING = ("T", "N", "bypasses", "loops", "num_words")
+VARYING_STRIDES = (*VARYING, "stride_t", "stride_n")  # where nothing is read in the order in which it lies
 
 
 def inlined(function):
@@ -48,7 +51,7 @@ def log_add4(a, b, c, d):
     return top + tl.log(tl.exp(a - top) + tl.exp(b - top) + tl.exp(c - top) + tl.exp(d - top))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def statistics(
     logits, stride_t, stride_n, stride_c, frames_of, top_of, total_of, others_of, T, C, blank,
     DTYPE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -78,12 +81,12 @@ def statistics(
     both = log_add(others, silence - shift)
     lost = (both != both) | (largest == ABSENT)
     at = n * T + t
-    tl.store(top_of + at, tl.where(lost, NAN, shift), t < T)
-    tl.store(total_of + at, tl.where(lost, NAN, both), t < T)
-    tl.store(others_of + at, tl.where(lost, NAN, others), t < T)
+    tl.store(top_of + at, tl.where(lost, float("nan"), shift), t < T)
+    tl.store(total_of + at, tl.where(lost, float("nan"), both), t < T)
+    tl.store(others_of + at, tl.where(lost, float("nan"), others), t < T)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def pack(
     targets, words, starts, first, tokens_of, bypass, bypass_n, bypass_k, bypasses, loop, loop_n, loop_k, loops,
     word, word_n, word_w, num_words, labels, bypass_of, loop_of, word_of, word_start, word_end, readable, N, C, blank,
@@ -134,7 +137,7 @@ def pack(
             tl.store(word_end + begin + since, tl.where(ends, u + 1, 0), ends)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING_STRIDES)
 def forward(
     logits, stride_t, stride_n, stride_c, top_of, others_of, frames_of, tokens_of, first, readable,
     labels, bypass_of, loop_of, word_of, word_start, alphas, likelihood, T, N, log_others, blank,
@@ -204,10 +207,10 @@ def forward(
         tl.store(new, b, inside & running)
         tl.store(new + width, y, inside & running)
     total = tl.sum(tl.where(k + 1 == width, log_add3(b, y, s), 0.0), 1)[:, None]
-    tl.store(likelihood + n, tl.where(good, total, NAN), n < N)
+    tl.store(likelihood + n, tl.where(good, total, float("nan")), n < N)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING_STRIDES)
 def backward(
     logits, stride_t, stride_n, stride_c, top_of, others_of, frames_of, tokens_of, first, words, starts,
     labels, bypass_of, loop_of, word_of, word_start, word_end, alphas, likelihood, scratch,
@@ -314,7 +317,7 @@ def backward(
         tl.store(word_count + n * num_words + which, word_sum, (which >= 0) & (which < num_words))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def gradient(
     logits, stride_t, stride_n, stride_c, top_of, total_of, others_of, frames_of, tokens_of, first, starts,
     likelihood, factor, occupancy, silences, stars, order, segments, result, result_t, result_n, T, C, blank,
@@ -351,6 +354,6 @@ def gradient(
         found += tl.where((v == blank)[None, :], 0.0, heard)
     wanted = (tl.exp(x - tl.load(total_of + at, running, 0.0)[:, None]) - found) * scale
     wanted = tl.where(total == ABSENT, 0.0, wanted)
-    wanted = tl.where(scale == 0, 0.0, tl.where(running[:, None], tl.where(total != total, NAN, wanted), 0.0))
+    wanted = tl.where(scale == 0, 0.0, tl.where(running[:, None], tl.where(total != total, float("nan"), wanted), 0.0))
     place = result + n * result_n + (t * result_t)[:, None] + v[None, :]
     tl.store(place, wanted, (t < T)[:, None] & valid[None, :])

@@ -7,7 +7,7 @@ taken: ties go to the token arc.
 import triton
 import triton.language as tl
 
-from wildctc.lattice.triton_kernel import ABSENT, NAN, inlined
+from wildctc.lattice.triton_kernel import ABSENT, VARYING_STRIDES, inlined
 
 
 @inlined
@@ -17,7 +17,7 @@ def better(best, choice, candidate, number):
     return tl.where(more, candidate, best), tl.where(more, number, choice)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING_STRIDES)
 def best_path(
     logits, stride_t, stride_n, stride_c, top_of, total_of, others_of, frames_of, tokens_of, first, readable,
     labels, bypass_of, loop_of, word_of, word_start, cells, choices, score, position, state, arc,
@@ -95,7 +95,7 @@ def best_path(
     best, into = better(best, into, s, 2)
     best = tl.sum(tl.where(last, best, 0.0), 1)[:, None]
     into = tl.sum(tl.where(last, into, 0), 1)[:, None]
-    tl.store(score + n, tl.where(good, best, NAN), n < N)
+    tl.store(score + n, tl.where(good, best, float("nan")), n < N)
     frames = tl.where(best > ABSENT, frames, 0)
     at = width - 1
     longest = tl.max(frames)
