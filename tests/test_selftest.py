@@ -16,13 +16,15 @@ def test_on_the_cpu_everything_passes(capsys):
     assert main(["selftest", "--device", "cpu"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"wildctc \S+, backend native on cpu", out)
-    assert out.count("equals the reference") == 17
+    assert out.count("equals the reference") == 11
     assert "5 runs give the same bits | yes" in re.sub(" +", " ", out)
     assert out.rstrip().endswith("passed")
     assert "FAILED" not in out
     times = re.findall(r"^\| (torch\S+|native, \w+) .*\| +([\d.]+) +\| +([\d.]+|\?) +\|$", out, re.MULTILINE)
     assert [name for name, _, _ in times] == ["torch.nn.functional.ctc_loss", "native, CTC", "native, T", "native, TW"]
     assert all(float(time) > 0 for _, time, _ in times)
+    gradient = 8 * 400 * 100 * 4 / 1e6
+    assert all(memory == "?" or float(memory) > 0.9 * gradient for _, _, memory in times)
 
 
 def test_a_wrong_loss_fails(monkeypatch, capsys):
