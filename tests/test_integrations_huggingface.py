@@ -309,6 +309,14 @@ def test_words_come_from_the_tokenizer(folder):
     assert Words(processor.tokenizer)(labels, labels >= 0).tolist() == [0, 0, 1, 1, 1, 0, 0, 0]
 
 
+def test_a_batch_without_a_word_has_a_loss(folder, tmp_path):
+    """Nothing but silence: all labels are padding."""
+    batch = collate(utterances(folder, 2))
+    batch["labels"][:] = -100
+    trainer = make_trainer(folder, tmp_path, "otc-tw")
+    assert trainer.compute_loss(trainer.model, batch).isfinite()
+
+
 def word_level(vocabulary: dict[str, int]):
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
     return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", unk_token="<unk>")

@@ -215,4 +215,4 @@ class Words:
         for row, inside in zip(labels.cpu(), kept.cpu(), strict=True):
             tokens = self._tokenizer.convert_ids_to_tokens(row[inside].tolist())
             words += word_ids(tokens, space=self._space)
-        return torch.tensor(words, device=labels.device)
+        return torch.tensor(words, dtype=torch.int64, device=labels.device)  # also of no words at all
