@@ -37,9 +37,31 @@ def test_espnets_ctc_module_takes_the_loss_as_the_page_says():
     assert again.ctc_loss.criterion.epoch == 2
 
 
+def test_speechbrains_loss_and_checkpointer_agree_with_the_page(tmp_path):
+    """Lengths are fractions there, and infinite losses count as 0."""
+    try:
+        from speechbrain.nnet.losses import ctc_loss
+        from speechbrain.utils.checkpoints import Checkpointer
+    except (ImportError, OSError) as error:  # OSError: torchaudio beside a torch without CUDA
+        pytest.skip(f"speechbrain does not load: {error}")
+    torch.manual_seed(0)
+    p_ctc, tokens = torch.randn(3, 20, 9).log_softmax(-1), torch.randint(1, 9, (3, 5))
+    wav_lens, tokens_lens = torch.tensor([1.0, 0.85, 0.1]), torch.tensor([1.0, 0.6, 1.0])
+    frames = (wav_lens * p_ctc.shape[1]).round().int()
+    labels = (tokens_lens * tokens.shape[1]).round().int()
+    ours = wildctc.WildcardCTCLoss(zero_infinity=True, wildcards="ctc")
+    found = ours(p_ctc.transpose(0, 1), tokens, frames, labels)
+    torch.testing.assert_close(found, ctc_loss(p_ctc, tokens, wav_lens, tokens_lens, 0))
+    losses = [wildctc.WildcardCTCLoss(zero_infinity=True, wildcards="otc-t") for _ in range(2)]
+    losses[0].criterion.step()
+    Checkpointer(tmp_path, {"ctc_loss": losses[0]}).save_checkpoint()
+    Checkpointer(tmp_path, {"ctc_loss": losses[1]}).recover_if_possible()
+    assert losses[1].criterion.epoch == 2
+
+
 def test_frameworks_that_are_not_run_are_marked_so():
     page = (ROOT / "docs/integrations.md").read_text(encoding="utf-8")
-    for name in ("SpeechBrain", "NeMo", "icefall"):
+    for name in ("NeMo", "icefall"):
         assert re.search(rf"^\| {name} \|.*\*\*not run\*\*", page, re.MULTILINE)
         assert f"## {name} (not run)" in page
 
