@@ -8,7 +8,7 @@ from tones import make_corpus, read_rows
 
 from wildctc.cli import main
 from wildctc.errors import Diverged, WildCTCError
-from wildctc.reproduce.commands import Commands
+from wildctc.reproduce.commands import Commands, last_words
 
 WORDS = """--features.name fbank --features.num_bins 40 --encoder.d_model 16 --encoder.heads 2 --encoder.blocks 1
 --encoder.ff_dim 32 --encoder.kernel 7 --data.batch_seconds 6 --data.workers 0 --optimizer.warmup_steps 10
@@ -50,7 +50,7 @@ class InProcess:
         with log.open("a") as out, contextlib.redirect_stderr(out), contextlib.redirect_stdout(out):
             code = main(words)
         if code:
-            raise (Diverged if code == 3 else WildCTCError)(log.read_text().strip().splitlines()[-1])
+            raise (Diverged if code == 3 else WildCTCError)(last_words(log))
 
     def of(self, command: str) -> list[list[str]]:
         return [words for words in self.done if words[0] == command]

@@ -74,20 +74,22 @@ def _run(options: argparse.Namespace, site: Site, runs: list[Run], mine: list[Ru
         raise WildCTCError(
             f"--data {options.data}: no such folder" if options.data else "--data DIR is needed: the corpus"
         )
-    signal.signal(signal.SIGTERM, _interrupt)
+    kept = Path(options.keep) if options.keep else None
     validators = {}
     if site.experiment.disagreement:
         folder = Path(options.validators) if options.validators else None
         validators = find_validators(folder, list(dict.fromkeys(one.task.name for one in runs)))
-    runner = Runner(site, Path(options.data), options.jobs, lambda text: print(text, flush=True))
+    runner = Runner(site, Path(options.data), options.jobs, kept, lambda text: print(text, flush=True))
     problems: list[str] = []
+    before = signal.signal(signal.SIGTERM, _interrupt)  # what it started must end with it
     try:
         runner.run(mine)
         if validators:
             problems = disagree(site, runs, validators, Commands(1))
     finally:
-        if options.keep:
-            keep(site, runs, Path(options.keep))
+        signal.signal(signal.SIGTERM, before)
+        if kept:
+            keep(site, runs, kept)
         results, missing = collect(site, runs, runner.failed)
         _report(site, results, [*missing, *problems])
     if problems:

@@ -55,9 +55,10 @@ class Commands:
             self._running.discard(process)
         if self.stopped and code:
             raise Stopped
+        if code == 3:
+            raise Diverged(last_words(log))  # which is kept: no place on a disk in it
         if code:
-            kind = Diverged if code == 3 else WildCTCError
-            raise kind(f"it was killed by signal {-code} ({log})" if code < 0 else last_words(log))
+            raise WildCTCError(f"{f'killed by signal {-code}' if code < 0 else last_words(log)} ({log})")
 
     def stop(self) -> None:
         with self._lock:
@@ -81,4 +82,4 @@ def last_words(log: Path) -> str:
     """The last line that a command said."""
     lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")
     said = [line.strip() for line in lines if line.strip()]
-    return f"{said[-1].removeprefix('wildctc: ')} ({log})"
+    return said[-1].removeprefix("wildctc: ")

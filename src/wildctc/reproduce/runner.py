@@ -13,7 +13,7 @@ from wildctc.reproduce.commands import Commands, Stopped
 from wildctc.reproduce.disagreement import probe_of, with_disagreement
 from wildctc.reproduce.grid import Run
 from wildctc.reproduce.results import RunResult
-from wildctc.reproduce.site import Site, load_result
+from wildctc.reproduce.site import RESULT, Site, load_result
 from wildctc.reproduce.stages import Held, Stages, has_trunk
 
 LOOK = 2.0  # seconds until it is looked again whether a trunk has grown
@@ -21,11 +21,12 @@ LOOK = 2.0  # seconds until it is looked again whether a trunk has grown
 
 @dataclass
 class Runner:
-    """Works through runs in their order. failed: run → why, afterwards."""
+    """Works through runs in their order. keep: where results are copied as runs end; failed: run → why, afterwards."""
 
     site: Site
     corpus: Path
     jobs: int = 1
+    keep: Path | None = None
     say: Callable[[str], None] = print
     failed: dict[Path, str] = field(default_factory=dict)
 
@@ -88,6 +89,8 @@ class Runner:
         except WildCTCError as error:
             self._fail(run, str(error))
         else:
+            if self.keep:
+                keep(self.site, [run], self.keep)
             self.say(f"{run}: {summary(result)}, {(time.monotonic() - begun) / 60:.1f} min")
 
     def _fail(self, run: Run, why: str) -> None:
@@ -137,9 +140,12 @@ def collect_kept(site: Site, runs: Sequence[Run], kept: Path) -> tuple[list[RunR
 
 
 def keep(site: Site, runs: Sequence[Run], kept: Path) -> None:
-    """Copy the results that there are to a folder of small files."""
+    """Copy the results that there are to a folder of small files, named as the experiment that made them."""
     for run in runs:
-        if site.state(run) in ("done", "diverged") and (result := result_of(site, run)) is not None:
+        path = site.folder(run) / RESULT
+        if path.exists() and site.state(run) in ("done", "diverged"):
+            result = RunResult.load(path)
+            result = with_disagreement(site, run, result) if site.experiment.disagreement else result
             result.save(kept_path(kept, run))
 
 

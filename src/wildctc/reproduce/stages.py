@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from wildctc.audit.known import find_known
 from wildctc.corpora import load_manifest
 from wildctc.errors import Diverged, WildCTCError
 from wildctc.files import make_folder, only_one, write_text, writing
-from wildctc.reproduce.commands import Commands
+from wildctc.reproduce.commands import Commands, Stopped
 from wildctc.reproduce.disagreement import probe_of, reference_of
 from wildctc.reproduce.experiments import DAGGER
 from wildctc.reproduce.grid import Run, Task
@@ -61,7 +62,7 @@ class Stages:
         """The task's manifests. Whoever comes first makes them; others, on any machine, wait for him."""
         for step in task.steps:
             product = self.site.data / step.product
-            with self._preparing, waiting(make_folder(product.parent) / ".lock"):
+            with self._preparing, waiting(make_folder(product.parent) / ".lock", self.commands):
                 if step.product in self._unprepared:
                     raise self._unprepared[step.product]
                 if not product.exists():
@@ -156,10 +157,17 @@ def taken(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def waiting(lock: Path) -> Iterator[None]:
+def waiting(lock: Path, commands: Commands) -> Iterator[None]:
     """Wait until no other process has the lock; it does not keep threads of one process apart."""
     with writing(lock):
         file = open(lock, "w")  # noqa: SIM115 (closed below)
     with file:
-        fcntl.lockf(file, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if commands.stopped:
+                    raise Stopped from None
+                time.sleep(1)
         yield
