@@ -27,7 +27,7 @@ from wildctc.training.config import apply_arguments, load_recipe, shipped_recipe
 from wildctc.training.loop import train
 
 # Lines that cannot run in a test: they install, need a GPU, or start something that a test of its own covers.
-NOT_RUN = ("pip install ", "make ", "wildctc selftest --device cuda", "python benchmarks/")
+NOT_RUN = ("pip install ", "make ", "wildctc selftest --device cuda", "wildctc reproduce ", "python benchmarks/")
 
 SMALL = """--encoder.d_model 32 --encoder.heads 2 --encoder.blocks 1 --encoder.ff_dim 64 --encoder.kernel 7
 --optimizer.lr 1e-2 --optimizer.warmup_steps 20 --optimizer.decay cosine --data.batch_seconds 8 --data.workers 0
@@ -141,6 +141,7 @@ PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "data.md": [kaldi, librispeech, fleurs, respin],
     "units-and-front-ends.md": [frozen],
     "gpu.md": [],
+    "reproducing.md": [],
 }
 
 

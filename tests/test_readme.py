@@ -18,7 +18,7 @@ from pages import PAGES, PYTHON_NEEDS_FOLDER, ROOT, Block, blocks, compiled
 
 import wildctc
 from wildctc.audit.probe import read_probe
-from wildctc.cli import _parser
+from wildctc.cli import _parser, parse
 from wildctc.commands.train import take
 from wildctc.corpora import load_manifest
 from wildctc.criteria import CRITERIA
@@ -88,7 +88,9 @@ def test_commands_parse(page):
             with pytest.raises(SystemExit, match="0"), contextlib.redirect_stdout(io.StringIO()):
                 _parser().parse_args(words)
         else:
-            _parser().parse_args(words)
+            options = parse(words)
+            if words[0] == "reproduce":
+                apply_arguments(load_recipe("iban"), options.settings)
 
 
 def test_make_targets_exist():
