@@ -346,6 +346,19 @@ def test_too_many_bad_utterances_stop_the_run_before_the_first_step(tmp_path):
     assert not (tmp_path / "run/checkpoints").exists()
 
 
+def test_audio_that_was_not_there_is_used_when_it_is(tmp_path):
+    recipe = make_corpus(tmp_path / "corpus", {"train": 8, "dev": 4, "test": 1})
+    away = tmp_path / "away"
+    away.mkdir()
+    for path in (tmp_path / "corpus").glob("*.wav"):
+        path.rename(away / path.name)
+    with pytest.raises(WildCTCError, match=r"8 of 8 utterances cannot be used, .*: no such file"):
+        train(quick(recipe, training__epochs=1), tmp_path / "run")
+    for path in away.iterdir():
+        path.rename(tmp_path / "corpus" / path.name)
+    assert train(quick(recipe, training__epochs=1), tmp_path / "run").is_dir()
+
+
 def test_characters_outside_the_units_are_named(tmp_path):
     recipe = make_corpus(tmp_path, {"train": 5, "dev": 4})
     rows = read_rows(tmp_path / "dev.jsonl")

@@ -82,8 +82,12 @@ def usable(
     frames = scan_once(record, readable, cache, speeds, config.workers, rejects, processes)
     heard = [u for u in readable if u.id in frames]
     tokens = {u.id: units.encode(u.text) for u in heard}
-    too_long = _too_long(heard, tokens, frames, speeds, output_lengths, rejects)
-    rejects.check(len(utterances))
+    too_long = _too_long(heard, tokens, frames, speeds, output_lengths, rejects) if heard else set()
+    try:
+        rejects.check(len(utterances))
+    except WildCTCError:
+        record.unlink(missing_ok=True)  # audio may be there again when the user has seen to it
+        raise
     return [
         Example(u, speed, n, tokens[u.id], units.words(tokens[u.id]))
         for u in heard
