@@ -414,10 +414,19 @@ def test_each_run_has_a_gpu_of_its_own_or_one_thread(monkeypatch):
     assert [e["CUDA_VISIBLE_DEVICES"] for e in commands.environments(2)] == ["3", "5"]
 
 
-def test_a_command_that_was_killed_says_so(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("ends", "error", "message"),
+    [
+        ("kill -9 $$", WildCTCError, "killed by signal 9"),
+        ("echo 'wildctc: no such file'; exit 2", WildCTCError, "no such file"),
+        ("echo 'wildctc: training has diverged'; exit 3", Diverged, "training has diverged$"),
+        ("exit 130", commands.Stopped, ""),
+    ],
+)
+def test_how_a_command_ended_is_told(ends, error, message, tmp_path, monkeypatch):
     script = tmp_path / "python"
-    script.write_text("#!/bin/sh\nkill -9 $$\n")
+    script.write_text(f"#!/bin/sh\n{ends}\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
-    with pytest.raises(WildCTCError, match="killed by signal 9"):
+    with pytest.raises(error, match=message):
         commands.Commands(1).run(["train"], tmp_path / "log.txt", {})

@@ -24,7 +24,7 @@ def register(add: Add) -> None:
     p.add_argument("--out", metavar="DIR", help="where everything goes; the same command goes on there")
     p.add_argument("--tasks", nargs="+", default=[], metavar="NAME", help="only these, such as hi_in")
     p.add_argument("--criteria", nargs="+", default=[], metavar="NAME", help="only these")
-    p.add_argument("--seeds", nargs="+", type=int, default=[], metavar="K", help="other seeds than the declared ones")
+    p.add_argument("--seeds", nargs="+", type=int, default=[], metavar="K", help="these instead of the declared ones")
     p.add_argument("--shard", metavar="I/N", help="every n-th run from the i-th: this machine's part")
     p.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side, a GPU each (default 1)")
     p.add_argument("--dry-run", action="store_true", help="print the runs, their sizes and an estimate of the time")

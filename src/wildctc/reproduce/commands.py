@@ -53,7 +53,7 @@ class Commands:
         code = process.wait()
         with self._lock:
             self._running.discard(process)
-        if self.stopped and code:
+        if code == 130 or (self.stopped and code):  # Ctrl-C reaches the command before it is heard of here
             raise Stopped
         if code == 3:
             raise Diverged(last_words(log))  # which is kept: no place on a disk in it
