@@ -420,7 +420,7 @@ def test_each_run_has_a_gpu_of_its_own_or_one_thread(monkeypatch):
         ("kill -9 $$", WildCTCError, "killed by signal 9"),
         ("echo 'wildctc: no such file'; exit 2", WildCTCError, "no such file"),
         ("echo 'wildctc: training has diverged'; exit 3", Diverged, "training has diverged$"),
-        ("exit 130", commands.Stopped, ""),
+        ("exit 130", commands.Stopped, "^$"),
     ],
 )
 def test_how_a_command_ended_is_told(ends, error, message, tmp_path, monkeypatch):
