@@ -16,10 +16,10 @@ from typing import Any
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, write_atomically
 from wildctc.reproduce.commands import Commands
-from wildctc.reproduce.experiments import CONTROL
 from wildctc.reproduce.grid import Run
 from wildctc.reproduce.results import RunResult
 from wildctc.reproduce.site import Site
+from wildctc.reproduce.systems import CONTROL
 
 SETS = ("dev", "test")
 FOUND = "disagree.json"

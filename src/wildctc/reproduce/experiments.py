@@ -9,9 +9,9 @@ from wildctc.corpora.respin import LANGUAGES
 from wildctc.criteria import CRITERIA
 from wildctc.errors import WildCTCError
 from wildctc.reproduce.grid import Run, Setting, Step, Task, Value
+from wildctc.reproduce.systems import PAPER_NAMES
 
-SEVEN = ("ctc", "otc-w", "otc-w-tuned", "otc-t", "otc-t-h", "otc-tw", "otc-tw-h")
-CONTROL = "ctc"
+SEVEN = tuple(PAPER_NAMES)
 DAGGER = (-25.0, -30.0)  # word bypass of an OTC-W run that diverged: the first that holds
 
 

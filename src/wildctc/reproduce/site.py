@@ -15,9 +15,10 @@ from typing import Any
 
 from wildctc.errors import WildCTCError
 from wildctc.files import only_one
-from wildctc.reproduce.experiments import CONTROL, Experiment
+from wildctc.reproduce.experiments import Experiment
 from wildctc.reproduce.grid import Run
 from wildctc.reproduce.results import RunResult
+from wildctc.reproduce.systems import CONTROL
 from wildctc.training.config import Config, apply_arguments, differences, load_recipe, parse_yaml, to_dict, validate
 
 RESULT = "result.json"
