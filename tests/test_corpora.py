@@ -318,6 +318,23 @@ def test_one_file_per_split_works_too(tmp_path):
     assert sorted(prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer())) == ["dev", "test", "train"]
 
 
+@pytest.mark.parametrize(
+    ("name", "split"), [("speech.jsonl", "train"), ("dev.jsonl", "dev"), ("my.manifest.jsonl", "train")]
+)
+def test_a_row_without_a_split_belongs_to_the_one_its_file_is_named_after_or_to_train(tmp_path, name, split):
+    write_audio(tmp_path / "a.wav")
+    write_rows(tmp_path / name, [{"audio": "a.wav", "text": "x"}])
+    assert list(prepare("jsonl", tmp_path / name, tmp_path / "out", Normalizer())) == [split]
+
+
+def test_a_file_beside_those_of_the_splits_is_not_taken_for_training(tmp_path):
+    write_audio(tmp_path / "in" / "a.wav")
+    for name in ("train", "notes"):
+        write_rows(tmp_path / "in" / f"{name}.jsonl", [{"id": name, "audio": "a.wav", "text": "x"}])
+    with pytest.raises(WildCTCError, match="split 'notes' is none of train, dev, test"):
+        prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer())
+
+
 def test_bad_rows_are_reported_once_each_listed_and_left_out(tmp_path, caplog):
     folder = tmp_path / "in"
     iban_like(folder)

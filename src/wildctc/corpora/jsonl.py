@@ -5,19 +5,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import WildCTCError
-from .manifest import Utterance, parse_row, read_rows
+from .manifest import Utterance, parse_row, read_rows, split_of
 
 
 def utterances(source: Path) -> Iterator[Utterance]:
     """source: a manifest, or a directory with manifest.jsonl or with train.jsonl, dev.jsonl, test.jsonl.
 
-    Rows are as in `load_manifest`. A row without a split belongs to the one its file is named after, or to train.
+    Rows are as in `load_manifest`. A row without a split belongs to the one its file is named after, or to train; but in
+    a directory with a file per split, one whose name says nothing may be anything, and its rows are refused.
     """
     for path in _manifests(source):
+        nameless = path == source or path.stem.startswith("manifest")
+        own = "train" if nameless and split_of(path.stem) is None else path.stem
         for line, row in read_rows(path):
             for utterance in parse_row(row, path, line):
-                split = utterance.split or ("train" if path.stem.startswith("manifest") else path.stem)
-                yield replace(utterance, id=utterance.id or utterance.audio.stem, split=split)
+                yield replace(utterance, id=utterance.id or utterance.audio.stem, split=utterance.split or own)
 
 
 def _manifests(source: Path) -> list[Path]:
