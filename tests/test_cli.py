@@ -141,7 +141,7 @@ MISTAKES = {
     "missing device": (["train", "iban", "--out", "x", "--training.device", "cuda:77"], "there is no device 'cuda:77'"),
     "unknown criterion": (["train", "iban", "--out", "x", "--criterion", "otc"], "no criterion is called 'otc'"),
     "recipe of another kind": (["train", "bytes", "--out", "x"], "cannot be read as a recipe"),
-    "unknown source": (["prepare", "tape", "in", "out"], "tape"),
+    "unknown source": (["prepare", "tape", "in", "out"], "invalid choice: 'tape'"),
     "missing corpus": (["prepare", "jsonl", "nowhere", "out"], "nowhere"),
     "decode without a model": (["decode", "nowhere", "m.jsonl"], "nowhere: no model here"),
     "wrong beam": (["decode", "x", "m.jsonl", "--beam", "0"], "--beam must be at least 1"),
@@ -161,6 +161,14 @@ def test_mistake_is_one_line_and_exit_code_2(name, capsys, tmp_path, monkeypatch
     assert message in error
     assert len(error.strip().splitlines()) == 1
     assert error.startswith("wildctc: ")
+
+
+def test_an_unknown_source_is_told_every_source_there_is(capsys):
+    from wildctc.corpora.preparation import LANGUAGE_SOURCES, SOURCES
+
+    assert main(["prepare", "tape", "in", "out"]) == 2
+    error = capsys.readouterr().err
+    assert all(source in error for source in (*SOURCES, *LANGUAGE_SOURCES, "synthetic"))
 
 
 def test_help_lists_every_setting(capsys):

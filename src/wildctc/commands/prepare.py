@@ -7,10 +7,12 @@ from pathlib import Path
 
 from wildctc.commands.options import Add, add_limit_option, add_text_options, normalizer
 
+SOURCES = ("jsonl", "kaldi", "librispeech", "fleurs", "respin", "synthetic")
+
 
 def register(add: Add) -> None:
     p = add("prepare", run, "Turn a corpus into manifests: OUT/{train,dev,test}.jsonl.gz.")
-    p.add_argument("source", metavar="SOURCE", help="jsonl, kaldi, librispeech, fleurs, respin or synthetic")
+    p.add_argument("source", metavar="SOURCE", choices=SOURCES, help=f"{', '.join(SOURCES[:-1])} or {SOURCES[-1]}")
     p.add_argument(
         "input", metavar="IN", help="the corpus's folder (jsonl: or file; synthetic: sentences to be spoken)"
     )
