@@ -11,8 +11,8 @@ from .manifest import Utterance, parse_row, read_rows, split_of
 def utterances(source: Path) -> Iterator[Utterance]:
     """source: a manifest, or a directory with manifest.jsonl or with train.jsonl, dev.jsonl, test.jsonl.
 
-    Rows are as in `load_manifest`. A row without a split belongs to the one its file is named after, or to train; but in
-    a directory with a file per split, one whose name says nothing may be anything, and its rows are refused.
+    Rows are as in `load_manifest`. A row without a split belongs to the one its file is named after, or to train. In a
+    directory with a file per split, one whose name says nothing may be anything, and its rows are refused.
     """
     for path in _manifests(source):
         nameless = path == source or path.stem.startswith("manifest")
