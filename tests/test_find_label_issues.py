@@ -120,6 +120,37 @@ def test_wrong_number_of_ids_is_an_error():
         find(HELLO, "hello world", ids=["a", "b"])
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens": TOKENS[:-1]}, "tokens must name each of the 11 outputs, got 10"),
+        ({"targets": torch.tensor([[1, 11]])}, "utterance 0: target 1 is 11, must be between 0 and C - 1 = 10"),
+        ({"targets": torch.tensor([1, 2, 3])}, "target_lengths add up to 2, but there are 3 concatenated targets"),
+        ({"frame_rate": 0.0}, r"frame_rate must be greater than 0, got 0\.0"),
+    ],
+)
+def test_what_cannot_be_named_is_an_error(options, message):
+    given = {"targets": torch.tensor([[2, 3]]), "tokens": TOKENS} | options
+    with pytest.raises(ValueError, match=message):
+        wildctc.find_label_issues(sharp(HELLO).unsqueeze(1), given.pop("targets"), [len(HELLO)], [2], **given)
+
+
+def test_a_tokenizer_may_have_more_tokens_than_the_model_has_outputs():
+    given = sharp(HELLO), ids("hello world"), [len(HELLO)], [11]
+    assert wildctc.find_label_issues(*given, tokens=[*TOKENS, "<s>"]) == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_that_diverged_does_not_make_all_transcripts_right(value):
+    logits = torch.stack([sharp(HELLO)] * 2, 1)
+    logits[20, 1, 3] = value
+    given = torch.stack([ids("hello world")] * 2), [len(HELLO)] * 2, [11, 11]
+    with pytest.raises(ValueError, match=r"utterance b: its logits are not numbers"):
+        wildctc.find_label_issues(logits, *given, tokens=TOKENS, ids=["a", "b"])
+    shorter = given[0], [len(HELLO), 20], [11, 11]  # what lies beyond the utterance does not count
+    wildctc.find_label_issues(logits, *shorter, tokens=TOKENS)
+
+
 def test_suspicion_ranks_a_worse_transcript_higher():
     def utterance(written):
         [found] = probe_logits(sharp(HELLO), ids(written), [len(HELLO)], [len(written)], tokens=TOKENS)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from wildctc.audit.probe import probe_logits
@@ -65,7 +66,8 @@ def find_label_issues(
     logits (T, N, C), targets and lengths as for `wildcard_ctc_loss`, from any CTC model. tokens: label → string, with
     " " or "|" for the space, or SentencePiece's ▁. ids: the utterances' names (default: "0", "1", …). frame_rate:
     frames of logits a second; as it is, times are frames. least: the least score that is an issue. A transcript with
-    too few frames for any path has no score: see `infeasible`.
+    too few frames for any path has no score: see `infeasible`. Logits that are not numbers are a ValueError: nothing
+    would be found with them, as if all transcripts were right.
 
     >>> import torch
     >>> labels = torch.tensor([4, 0, 1, 0, 2, 0, 3, 3])  # what was said: h-a-l-o
@@ -81,11 +83,19 @@ def find_label_issues(
     if len(names) != len(probed):
         raise ValueError(f"ids must name each of the {len(probed)} utterances, got {len(names)}")
     found: list[LabelIssue] = []
-    for name, utterance in zip(names, probed, strict=True):
+    for n, (name, utterance) in enumerate(zip(names, probed, strict=True)):
+        if utterance is None and _not_numbers(logits, input_lengths, n):
+            raise ValueError(f"utterance {name}: its logits are not numbers (NaN or +inf): has training diverged?")
         if utterance is not None:
             utterance.id = name
             found += issues_of(utterance, least)
     return sorted(found, key=lambda issue: -issue.score)
+
+
+def _not_numbers(logits: Tensor, input_lengths: Lengths, n: int) -> bool:
+    lengths = torch.as_tensor(input_lengths).reshape(-1)
+    frames = (logits.unsqueeze(1) if logits.dim() == 2 else logits)[: int(lengths[n]), n]
+    return bool((frames.isnan() | frames.isposinf()).any())
 
 
 def _changed(utterance: ProbedUtterance) -> Iterator[LabelIssue]:

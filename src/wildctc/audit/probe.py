@@ -77,8 +77,12 @@ def probe_logits(
     if logits.dim() == 2:
         logits, targets = logits.unsqueeze(1), targets.reshape(1, -1)
     frames, lengths = (torch.as_tensor(x, dtype=torch.int64).reshape(-1) for x in (input_lengths, target_lengths))
+    if targets.dim() == 1 and int(lengths.sum()) != targets.numel():
+        total, there = int(lengths.sum()), targets.numel()
+        raise ValueError(f"target_lengths add up to {total}, but there are {there} concatenated targets")
     targets = padded_rows(targets, lengths, blank)
     rows = [row[:n] for row, n in zip(targets.tolist(), lengths.tolist(), strict=True)]
+    _check_names(tokens, rows, logits.shape[-1], frame_rate)
     word_rows = [spelling.words(row) for row in rows]
     words = torch.tensor([row + [-1] * (targets.shape[1] - len(row)) for row in word_rows], dtype=torch.int64)
     graphs = run_graphs(logits, targets, frames, lengths, blank, words.reshape(targets.shape), self_loop)
@@ -93,6 +97,18 @@ def probe_logits(
         probe = _Utterance(spelling, row, word_rows[n], graphs.paths[n], written[n][: int(frames[n])], blank)
         found.append(probe.result(str(n), bypass[n], gaps[n][: len(row) + 1], word_bypass[n], frame_rate))
     return found
+
+
+def _check_names(tokens: Sequence[str], rows: list[list[int]], outputs: int, frame_rate: float) -> None:
+    """What the lattice does not see: whether each output has a name. A tokenizer may have more names than outputs."""
+    if len(tokens) < outputs:
+        raise ValueError(f"tokens must name each of the {outputs} outputs, got {len(tokens)}")
+    if not frame_rate > 0:
+        raise ValueError(f"frame_rate must be greater than 0, got {frame_rate}")
+    for n, row in enumerate(rows):
+        for u, label in enumerate(row):
+            if not 0 <= label < outputs:
+                raise ValueError(f"utterance {n}: target {u} is {label}, must be between 0 and C - 1 = {outputs - 1}")
 
 
 class Graphs(NamedTuple):
