@@ -97,6 +97,21 @@ def test_decode_says_before_the_work_that_it_cannot_write(runs, tmp_path, capsys
     assert not (tmp_path / "hyp.jsonl").exists()
 
 
+def test_half_an_emoji_in_a_transcript_stops_no_command(runs, tmp_path, capsys):
+    rows = [{"id": f"u{i}", "audio": str(runs / f"speech/test{i}.wav"), "text": "ab cd ef"} for i in range(4)]
+    rows[1]["text"] = "ab \ud83d"  # as JSON may have it, and UTF-8 may not
+    write_rows(tmp_path / "m.jsonl", rows)
+    for words in (
+        ["decode", str(runs / "ctc"), "m.jsonl", "-o", "hyp.jsonl", "--workers", "0", "--max-bad", "1"],
+        ["probe", str(runs / "ctc"), "m.jsonl", "-o", "probe.jsonl", "--workers", "0", "--max-bad", "1"],
+        ["corrupt", "m.jsonl", "-o", "noisy.jsonl", "--characters", "0.1", "--character-kinds", "substitution"],
+    ):
+        assert main([word if not word.endswith(".jsonl") else str(tmp_path / word) for word in words]) == 0, words
+    assert read_rows(tmp_path / "hyp.jsonl")[1]["reference"] == "ab \ud83d"
+    assert read_rows(tmp_path / "noisy.jsonl")[1]["truth"] == "ab \ud83d"
+    assert "characters outside the units: U+D83D" in capsys.readouterr().err
+
+
 def test_speech_without_transcripts_is_decoded_without_rates(runs, tmp_path, capsys):
     rows = [{"audio": str(runs / "speech/test0.wav")}, {"audio": str(runs / "speech/test1.wav")}]
     write_rows(tmp_path / "untold.jsonl", rows)

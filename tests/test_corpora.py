@@ -345,9 +345,11 @@ def test_bad_rows_are_reported_once_each_listed_and_left_out(tmp_path, caplog):
         {"id": "u1", "audio": "audio/u1.opus", "text": "x"},
     ]
     bad += [{"id": "odd", "audio": "audio/u0.opus", "text": "x", "split": "spare"}]
+    bad += [{"id": "half", "audio": "audio/u0.opus", "text": "half an emoji \ud83d"}]
+    reasons |= {"half": "half a character in its transcript: U+D83D"}
     reasons |= {"mute": "empty transcript", "u1": "its id occurs twice", "odd": "split 'spare' is none of train"}
     iban_like(folder, bad)
-    files = prepare("jsonl", folder, tmp_path / "out", Normalizer(strip_punctuation=True), limit=0.7)
+    files = prepare("jsonl", folder, tmp_path / "out", Normalizer(strip_punctuation=True), limit=0.75)
     assert sum(map(len, files.values())) == 6
     rejected = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
     assert {row["id"] for row in rejected} == reasons.keys()

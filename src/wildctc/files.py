@@ -47,7 +47,16 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """`write_atomically` for text."""
-    write_atomically(path, text.encode("utf-8"))
+    write_atomically(path, as_bytes(text))
+
+
+def as_bytes(text: str) -> bytes:
+    """UTF-8. Half a surrogate pair, which a JSON file may hold and UTF-8 may not, becomes JSON's own way to write it.
+
+    >>> as_bytes("\\ud83d"), as_bytes("é").hex()
+    (b'\\\\ud83d', 'c3a9')
+    """
+    return text.encode("utf-8", "backslashreplace")
 
 
 def make_folder(path: Path) -> Path:

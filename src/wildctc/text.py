@@ -132,10 +132,10 @@ class Units(ABC):
 
     def save(self, directory: str | Path) -> None:
         """Writes units.json (and spm.model for SentencePiece) into a directory, which is created if need be."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        from .files import make_folder, write_text
+
         text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
-        (directory / "units.json").write_text(text + "\n", encoding="utf-8")
+        write_text(make_folder(Path(directory)) / "units.json", text + "\n")
 
 
 class CharUnits(Units):

@@ -17,7 +17,7 @@ from typing import Any
 
 from wildctc.corpora.manifest import Utterance, read_rows, read_utterances
 from wildctc.errors import WildCTCError
-from wildctc.files import check_writable, write_atomically
+from wildctc.files import as_bytes, check_writable, write_atomically
 from wildctc.text import Normalizer
 
 DECISIONS = ("accept", "fix", "skip")
@@ -97,7 +97,7 @@ def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output
     result.unknown = [id for id in decisions if id not in seen]
     if len(result.unknown) == len(decisions):
         raise WildCTCError(f"no decision is about an utterance of {manifest}; the first: {result.unknown[0]!r}")
-    content = "".join(lines).encode("utf-8", "backslashreplace")  # half a surrogate pair is \udxxx in JSON
+    content = as_bytes("".join(lines))
     write_atomically(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
     return result
 

@@ -22,7 +22,7 @@ from wildctc.audit.probed import ProbedToken, ProbedUtterance, ProbedWord, as_ro
 from wildctc.corpora import Rejects, Utterance, UtteranceError
 from wildctc.distributed import Processes
 from wildctc.errors import WildCTCError
-from wildctc.files import check_writable, writing
+from wildctc.files import as_bytes, check_writable, writing
 from wildctc.inference import GivesLogits, utterance_logits
 from wildctc.lattice.feasibility import infeasible
 from wildctc.text import describe
@@ -191,9 +191,9 @@ def _append(
     with writing(part), open(part, "a+b") as file:
         _take(file, part)
         if _cut_off_half_a_row(file) == 0:
-            file.write(header_line(settings).encode())
+            file.write(as_bytes(header_line(settings)))
         for batch in batches:
-            file.write("".join(row_line(_row(found)) for found in batch).encode())
+            file.write(as_bytes("".join(row_line(_row(found)) for found in batch)))
             file.flush()
 
 
@@ -266,7 +266,7 @@ def _merge(output: Path, utterances: Sequence[Utterance], settings: dict[str, An
     with writing(output):
         files = {part: open(part, "rb") for part in parts}  # noqa: SIM115 (closed below)
         with open(temporary, "wb") as out:
-            out.write(header_line(settings).encode())
+            out.write(as_bytes(header_line(settings)))
             for utterance in utterances:
                 part, where = places[utterance.id]
                 files[part].seek(where)

@@ -40,7 +40,7 @@ def register(add: Add) -> None:
 def run(options: argparse.Namespace) -> None:
     from wildctc.audit.corrupt import CHARACTER_KINDS, WORD_KINDS, corrupt, read_variants
     from wildctc.corpora import load_manifest
-    from wildctc.files import check_writable, write_atomically
+    from wildctc.files import as_bytes, check_writable, write_atomically
 
     if not (options.characters or options.words or options.variants):
         raise WildCTCError("nothing to corrupt: give --characters, --words or --variants")
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
         seed=options.seed,
     )
     rows = [_row(u, truth, new, output) for u, truth, new in zip(utterances, truths, corrupted, strict=True)]
-    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    content = as_bytes("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     write_atomically(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
     print(f"{output}: {_summary(truths, corrupted)}")
 

@@ -5,6 +5,7 @@ import takes seconds; what `write_cuts` writes is checked against lhotse by a te
 """
 
 import gzip
+import io
 import json
 import math
 import zlib
@@ -200,14 +201,18 @@ def split_of(subset: str) -> str | None:
 
 
 def write_cuts(path: Path, utterances: Iterable[tuple[Utterance, int, int]]) -> None:
-    """Writes lhotse cuts (.jsonl.gz), byte-identical for the same input.
+    """Writes lhotse cuts (.jsonl.gz), byte-identical for the same input; the file is whole or not there.
 
     utterances: each with its file's sampling rate and number of samples.
     """
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
+    from ..files import as_bytes, write_atomically
+
+    raw = io.BytesIO()
+    with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
         for utterance, sampling_rate, samples in utterances:
             cut = _as_cut(utterance, sampling_rate, samples)
-            file.write((json.dumps(cut, ensure_ascii=False) + "\n").encode("utf-8"))
+            file.write(as_bytes(json.dumps(cut, ensure_ascii=False) + "\n"))
+    write_atomically(path, raw.getvalue())
 
 
 def _as_cut(u: Utterance, sampling_rate: int, samples: int) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import WildCTCError
+from ..files import make_folder, write_text
 from ..progress import progress
-from ..text import Normalizer
+from ..text import Normalizer, describe
 from . import fleurs, jsonl, kaldi, librispeech, respin
 from .audio import UtteranceError, check_audio
 from .manifest import Utterance, split_of, write_cuts
@@ -178,6 +179,8 @@ def _check(utterance: Utterance, normalizer: Normalizer, seen: set[str]) -> Chec
     checked = check_audio(replace(utterance, text=normalizer(utterance.text), split=split))
     if not checked[0].text:
         raise UtteranceError(utterance, "empty transcript")
+    if halves := [char for char in checked[0].text if "\ud800" <= char <= "\udfff"]:
+        raise UtteranceError(utterance, f"half a character in its transcript: {describe(halves[:1])}")
     return checked
 
 
@@ -195,13 +198,9 @@ def _files(subsets: dict[str, list[Checked]]) -> dict[str, list[Checked]]:
 def _write(
     files: dict[str, list[Checked]], errors: Sequence[UtteranceError], out_dir: Path
 ) -> dict[str, list[Utterance]]:
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        for name, utterances in files.items():
-            write_cuts(out_dir / f"{name}.jsonl.gz", utterances)
-        rows = [{"id": e.id, "audio": str(e.path), "reason": e.reason} for e in errors]
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        (out_dir / "rejected.jsonl").write_text(lines, encoding="utf-8")
-    except OSError as error:
-        raise WildCTCError(f"cannot write {error.filename or out_dir}: {error.strerror}") from None
+    make_folder(out_dir)
+    for name, utterances in files.items():
+        write_cuts(out_dir / f"{name}.jsonl.gz", utterances)
+    rows = [{"id": e.id, "audio": str(e.path), "reason": e.reason} for e in errors]
+    write_text(out_dir / "rejected.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return {name: [utterance for utterance, _, _ in utterances] for name, utterances in files.items()}

@@ -238,7 +238,7 @@ def _too_long(
 def _fingerprint(utterances: Sequence[Utterance], cache: FeatureCache, speeds: Sequence[float]) -> str:
     digest = hashlib.sha256(f"{cache.front_end.name} {list(speeds)}".encode())
     for u in utterances:
-        digest.update(f"{u.id}\t{u.start}\t{u.duration}\t{u.channel}\t{u.text}\n".encode())
+        digest.update(f"{u.id}\t{u.start}\t{u.duration}\t{u.channel}\t{u.text}\n".encode("utf-8", "backslashreplace"))
     return digest.hexdigest()
 
 
