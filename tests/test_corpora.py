@@ -36,7 +36,8 @@ def write_audio(path, seconds=1.0, rate=16000, wave=None):
 
 def write_rows(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
     return path
 
 
