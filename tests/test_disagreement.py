@@ -398,6 +398,8 @@ def test_utterances_with_fewer_than_two_transcripts_are_left_out_and_said(tmp_pa
     ("lines", "message"),
     [
         ({"ann": ["u1 a"]}, r"only one annotator \(.*ann\) in the validators' files: it takes two to disagree"),
+        ({"ann": ["u1 a"], "ben": ["u1 a"], "cleo": [""]}, "cleo: no transcripts in it"),
+        ({"a.jsonl": ['{"id": "u1", "transcription": "a"}']}, r"a\.jsonl: no transcripts in it"),
         ({"ann": ["u1 a"], "ben": ["u2 b"]}, "no utterance has two transcripts, and it takes two to disagree: "),
         ({"ann": ["u1 a", "u1 b"], "ben": ["u1 a"]}, "ann:2: annotator .* has transcribed utterance u1 before"),
         ({"ann": ["u1 a"], "ben": ["u9 a"]}, "ben:1: utterance 'u9' is not in the reference"),

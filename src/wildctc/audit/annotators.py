@@ -52,7 +52,10 @@ def read_annotated(
     utterances = {u.id: u for u in _read_reference(reference, normalizer)}
     annotators = set()
     for path in validators:
-        for where, id, annotator, text in _read_validators(Path(path), columns, header):
+        rows = list(_read_validators(Path(path), columns, header))
+        if not rows:
+            raise WildCTCError(f"{path}: no transcripts in it; leave it out, or mend it")
+        for where, id, annotator, text in rows:
             if id not in utterances:
                 raise WildCTCError(f"{where}: utterance {id!r} is not in the reference ({reference}); mend its id")
             if annotator in utterances[id].transcripts:
