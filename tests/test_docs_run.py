@@ -95,6 +95,11 @@ def respin(folder: Path) -> None:
         miniatures.respin(folder / "RESPIN", ["दाम क्या है ?", "फल खाओ"], name, readers=2)
 
 
+def sentences(folder: Path) -> None:
+    """sentences.txt: what espeak-ng is to say."""
+    (folder / "sentences.txt").write_text("".join(f"{text}\n" for text in ("फल और कंद", "नमक का दाम") * 5))
+
+
 def frozen(folder: Path) -> None:
     """A tiny model in the place of a downloaded one."""
     miniatures.tiny_model(folder / "models/wav2vec2-base")
@@ -138,7 +143,7 @@ PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "several-gpus.md": [],
     "disagreement.md": [annotators],
     "probe.md": [checkpoint],
-    "data.md": [kaldi, librispeech, fleurs, respin],
+    "data.md": [kaldi, librispeech, fleurs, respin, sentences],
     "units-and-front-ends.md": [frozen],
     "gpu.md": [],
     "reproducing.md": [],
