@@ -95,6 +95,32 @@ def test_words_that_are_not_fixed_keep_capitals_and_punctuation(tmp_path):
     assert texts == ["Selamat petang Ann! dan ben", "a well known face"]  # of the second, words are not one for one
 
 
+@pytest.mark.parametrize(("manifest", "page"), [(str.lower, str.upper), (str.upper, str.lower), (str.title, str.upper)])
+def test_a_fix_is_written_in_the_case_of_the_manifest(tmp_path, manifest, page):
+    rows = [row | {"text": manifest(row["text"])} for row in ROWS]
+    decisions = [fix("a", page("selamat pagi ann"), page("selamat petang ann")), accept("b", page("apa berita"))]
+    assert apply(tmp_path, rows, decisions) == 0
+    fixed = read_rows(tmp_path / "out.jsonl")[0]["text"]
+    first, new, last = fixed.split()
+    assert (first, last) == (manifest("selamat"), manifest("ann"))
+    assert new == ("PETANG" if manifest is str.upper else "petang")
+    assert apply(tmp_path, read_rows(tmp_path / "out.jsonl"), decisions, "twice.jsonl") == 0
+    assert read_rows(tmp_path / "twice.jsonl") == read_rows(tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("written", "judged", "fixed"),
+    [
+        ("selamat pagi ann", "selamat pagi ann", "selamat pagi USA"),
+        ("USA OK", "USA OK", "USA NO"),
+        ("OK", "ok", "okay"),
+    ],
+)
+def test_capitals_of_a_name_or_of_one_utterance_change_no_fix(tmp_path, written, judged, fixed):
+    assert apply(tmp_path, [ROWS[0] | {"text": written}, ROWS[1]], [fix("a", judged, fixed)]) == 0
+    assert read_rows(tmp_path / "out.jsonl")[0]["text"] == fixed
+
+
 def test_audio_is_found_from_the_new_manifest(tmp_path):
     (tmp_path / "clips").mkdir()
     (tmp_path / "clips/a.wav").write_bytes(b"RIFF")

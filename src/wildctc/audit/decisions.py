@@ -10,7 +10,7 @@ import gzip
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -80,12 +80,15 @@ def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output
     """Write the manifest with its fixes to `output` (.jsonl or .jsonl.gz); every other field stays as it is.
 
     A fix is refused if the manifest's transcript is no longer the one that was judged; all others are applied. Words
-    that a fix does not touch keep their capitals and punctuation, should the manifest have any.
+    that a fix does not touch keep their capitals and punctuation, should the manifest have any. Where only the probe or
+    only the manifest is in capitals throughout, fixes are brought into the manifest's case.
     """
     manifest, output = Path(manifest), Path(output)
     check_writable(output)
+    rows = list(read_utterances(manifest))
+    decisions = _in_the_case_of([u for _, utterances in rows for u in utterances], decisions)
     result, seen, lines = Applied(output), set[str](), []
-    for row, utterances in read_utterances(manifest):
+    for row, utterances in rows:
         for n, utterance in enumerate(utterances):
             seen.add(utterance.id)
             if utterance.id in decisions:
@@ -100,6 +103,21 @@ def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output
     content = as_bytes("".join(lines))
     write_atomically(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
     return result
+
+
+def _in_the_case_of(utterances: list[Utterance], decisions: dict[str, Decision]) -> dict[str, Decision]:
+    """The decisions with their texts in the case of the manifest's transcripts, if one of both is all in capitals.
+
+    Many checkpoints of Hugging Face write capitals only, and so does LibriSpeech.
+    """
+    judged = " ".join(d.text for d in decisions.values())
+    if judged.isupper() and not " ".join(u.text for u in utterances if u.id in decisions).isupper():
+        change = str.lower
+    elif " ".join(u.text for u in utterances).isupper() and not judged.isupper():
+        change = str.upper
+    else:
+        return decisions
+    return {id: replace(d, text=change(d.text), fixed=change(d.fixed)) for id, d in decisions.items()}
 
 
 def _decide(utterance: Utterance, decision: Decision, result: Applied) -> str:
