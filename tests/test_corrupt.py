@@ -191,6 +191,16 @@ def test_the_command_writes_a_manifest_whose_audio_is_found(tmp_path, capsys):
     assert len(load_manifest(zipped)) == 20
 
 
+def test_a_corrupted_manifest_is_not_corrupted_again_since_its_truth_would_be_lost(tmp_path, capsys):
+    rows = [{"id": "a", "audio": "a.wav", "text": "some words and more", "duration": 1.0}]
+    (tmp_path / "m.jsonl").write_text(json.dumps(rows[0]))
+    words = ["--characters", "0.1", "-o"]
+    assert main(["corrupt", str(tmp_path / "m.jsonl"), *words, str(tmp_path / "once.jsonl")]) == 0
+    assert main(["corrupt", str(tmp_path / "once.jsonl"), *words, str(tmp_path / "twice.jsonl")]) == 2
+    assert "once.jsonl has errors on purpose already, and their truth would be lost" in capsys.readouterr().err
+    assert not (tmp_path / "twice.jsonl").exists()
+
+
 def test_texts_are_normalised_as_asked_before_they_are_corrupted(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text(json.dumps({"id": "a", "audio": "a.wav", "text": "Cafe\u0301,  Noir!", "duration": 1.0}))

@@ -40,6 +40,7 @@ def register(add: Add) -> None:
 def run(options: argparse.Namespace) -> None:
     from wildctc.audit.corrupt import CHARACTER_KINDS, WORD_KINDS, corrupt, read_variants
     from wildctc.corpora import load_manifest
+    from wildctc.corpora.manifest import read_rows
     from wildctc.files import as_bytes, check_writable, write_atomically
 
     if not (options.characters or options.words or options.variants):
@@ -48,6 +49,11 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError("--variant-rate needs --variants FILE")
     normalize, output = normalizer(options), Path(options.output)
     utterances = load_manifest(options.manifest, options.split)
+    if any("truth" in row and "edits" in row for _, row in read_rows(options.manifest)):
+        raise WildCTCError(
+            f"{options.manifest} has errors on purpose already, and their truth would be lost: "
+            "corrupt the manifest that it was made from; all rates can be given at once"
+        )
     check_writable(output)
     truths = [normalize(utterance.text) for utterance in utterances]
     corrupted = corrupt(
