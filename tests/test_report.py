@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from importlib import resources
 from urllib.parse import unquote
@@ -212,6 +213,21 @@ def test_a_new_report_replaces_an_old_one(tmp_path, utterances):
     assert (tmp_path / "report/decisions.jsonl").read_text() == "a person's work"
     assert len(list((tmp_path / "report/audio").iterdir())) == 1
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_decisions_beside_a_report_outlive_a_command_that_was_killed_while_replacing_it(tmp_path, utterances, there):
+    probe, folder, old = write(tmp_path, utterances), tmp_path / "report", tmp_path / ".report.old"
+    write_report(probe, folder)
+    if there:  # killed after the new report was put in its place, else before
+        shutil.copytree(folder, old)
+    else:
+        folder.rename(old)
+    (old / "decisions.jsonl").write_text("a person's work")
+    write_report(write(tmp_path, utterances[:1]), folder)
+    assert (folder / "decisions.jsonl").read_text() == "a person's work"
+    assert len(list((folder / "audio").iterdir())) == 1
+    assert not old.exists()
 
 
 @pytest.mark.parametrize("last", ["not JSON", '{"id": "x"}', '{"id": "x", "tokens": [1], "words": []}'])

@@ -273,13 +273,20 @@ def _check_folder(folder: Path) -> None:
 
 def _replace(folder: Path, part: Path) -> None:
     """Put `part` in the place of `folder`; what a person put there beside the report stays, such as decisions."""
+    old = folder.with_name(f".{folder.name}.old")
+    if old.exists():  # a command was killed in the middle of what follows: a person's files are there
+        make_folder(folder)
+        _keep_others(old, folder)
     if not folder.exists():
         part.rename(folder)
         return
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
     folder.rename(old)
     part.rename(folder)
+    _keep_others(old, folder)
+
+
+def _keep_others(old: Path, folder: Path) -> None:
+    """Move what only `old` has to `folder`, and remove the rest of it."""
     for path in old.iterdir():
         if not (folder / path.name).exists():
             path.rename(folder / path.name)
