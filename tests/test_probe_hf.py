@@ -78,6 +78,15 @@ def test_transcripts_are_brought_into_the_vocabularys_case_and_lose_punctuation(
     assert units.missing("Café 1") == ["É", "1"]
 
 
+@pytest.mark.parametrize("letters", ["\u095cकाल", "ड\u093cकाल", "\u095cड\u093cकाल"])
+def test_a_letter_that_nfc_takes_apart_is_written_as_the_vocabulary_has_it(folder, tmp_path, letters):
+    units = Checkpoint(make_checkpoint(tmp_path / "hindi", letters)).units
+    assert units.missing("लड\u093cका, ल\u095cका!") == []  # typed in two ways, with punctuation that it has not
+    labels = units.encode("लड\u093cका ल\u095cका")
+    assert "".join(units.tokens[label] for label in labels) == "लड\u093cका लड\u093cका"
+    assert len(labels) == (9 if "\u095c" in letters else 11)
+
+
 def test_characters_outside_the_vocabulary_leave_the_utterance_out_with_a_line(folder, capsys):
     rows = read_rows(folder / "test.jsonl")
     rows[0] |= {"text": "zebra cab"}

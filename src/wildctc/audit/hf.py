@@ -7,6 +7,8 @@ its padding token the blank. Utterances go through the model one by one, so that
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -136,7 +138,13 @@ class CheckpointUnits:
             self.tokens.append(" " if token == space else token)
         if long := [token for token in self.tokens if len(token) > 1]:
             raise WildCTCError(f"{where}: token {long[0]!r} has several characters: only characters can be probed")
-        self._ids = {token: i for i, token in enumerate(self.tokens) if token not in ("", UNKNOWN)}
+        # Unicode's NFC takes some letters apart, such as ड़ (U+095C): one token, then, of two code points.
+        before, self.tokens = self.tokens, [unicodedata.normalize("NFC", token) for token in self.tokens]
+        labels = [label for label, token in enumerate(before) if token not in ("", UNKNOWN)]
+        labels.sort(key=lambda label: self.tokens[label] == before[label])  # the last one of two that NFC makes equal
+        self._ids = {self.tokens[label]: label for label in labels}
+        parts = sorted((token for token in self._ids if len(token) > 1), key=len, reverse=True)
+        self._pattern = re.compile("|".join([*map(re.escape, parts), "."]), re.DOTALL)
         self.normalizer = _normalizer(self._ids)
         self.upper = any(c.isupper() for c in self._ids) and not any(c.islower() for c in self._ids)
 
@@ -145,17 +153,17 @@ class CheckpointUnits:
         return text.upper() if self.upper else text
 
     def encode(self, text: str) -> list[int]:
-        return [self._ids[char] for char in self._text(text)]
+        return [self._ids[char] for char in self._pattern.findall(self._text(text))]
 
     def missing(self, text: str) -> list[str]:
-        return [char for char in dict.fromkeys(self._text(text)) if char not in self._ids]
+        return [char for char in dict.fromkeys(self._pattern.findall(self._text(text))) if char not in self._ids]
 
 
 def _normalizer(vocabulary: Iterable[str]) -> Normalizer:
     characters = set(vocabulary)
     lower = any(c.islower() for c in characters) and not any(c.isupper() for c in characters)
     strip = Normalizer(strip_punctuation=True)
-    punctuated = any(strip(f"a{c}a") != f"a{c}a" for c in characters)
+    punctuated = any(strip(f"a{c}a") != Normalizer()(f"a{c}a") for c in characters)
     return Normalizer(lower=lower, strip_punctuation=not punctuated)
 
 
