@@ -312,6 +312,17 @@ def test_preparing_twice_writes_the_same_bytes(tmp_path):
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
+def test_a_manifest_of_an_earlier_corpus_stays_and_is_named(tmp_path, caplog):
+    iban_like(tmp_path / "in")
+    prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer())
+    assert caplog.messages == []
+    before = (tmp_path / "out/dev.jsonl.gz").read_bytes()
+    prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer(lower=True), subsets=["train"])
+    stays = "was there before and stays: this corpus has no such part"
+    assert caplog.messages == [f"{tmp_path}/out/{name}.jsonl.gz {stays}" for name in ("dev", "test")]
+    assert (tmp_path / "out/dev.jsonl.gz").read_bytes() == before
+
+
 def test_one_file_per_split_works_too(tmp_path):
     write_audio(tmp_path / "in" / "a.wav")
     for name in ("train", "validation", "test"):

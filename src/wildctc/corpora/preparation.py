@@ -203,4 +203,7 @@ def _write(
         write_cuts(out_dir / f"{name}.jsonl.gz", utterances)
     rows = [{"id": e.id, "audio": str(e.path), "reason": e.reason} for e in errors]
     write_text(out_dir / "rejected.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    for name in ("train", "dev", "test"):
+        if name not in files and (path := out_dir / f"{name}.jsonl.gz").exists():
+            _log.warning("%s was there before and stays: this corpus has no such part", path)
     return {name: [utterance for utterance, _, _ in utterances] for name, utterances in files.items()}
