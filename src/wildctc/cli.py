@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.error("wildctc: %s", error)
         return 3 if isinstance(error, Diverged) else 2
     except KeyboardInterrupt:
-        log.error("wildctc: stopped; the same command continues a training run")
+        goes_on = words[:1] and words[0] in ("train", "probe", "reproduce", "demo")
+        log.error("wildctc: stopped%s", "; the same command goes on from there" if goes_on else "")
         return 130
     except (ConnectionError, EOFError, RuntimeError) as error:
         if isinstance(error, BrokenPipeError) and words[:1] not in (["train"], ["decode"]):  # `wildctc score … | head`
