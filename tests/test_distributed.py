@@ -34,12 +34,7 @@ from wildctc.training.loop import Trainer, train
 FORK = multiprocessing.get_context("fork")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def in_processes(function, *arguments, size=2, killed=()):

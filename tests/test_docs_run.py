@@ -17,7 +17,6 @@ import miniatures
 import numpy as np
 import pytest
 import soundfile
-import torch
 from pages import PAGES, PYTHON_NEEDS_FOLDER, blocks, compiled
 from tiny_hf import make_checkpoint
 from tones import RATE, RECIPE, make_corpus, read_rows, say, write_rows
@@ -185,15 +184,6 @@ def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def runnable(script: str) -> str:
     return "\n".join(line for line in script.splitlines() if not line.startswith(NOT_RUN))
-
-
-@pytest.fixture
-def one_thread():
-    """For what runs in this process: several threads of small operations wait for each other more than they compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The encoders: ESPnet's numbers, independence of padding, gradients, errors."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +19,7 @@ SMALL = {"input_dim": 24, "d_model": 16, "heads": 2, "blocks": 2, "ff_dim": 32, 
 SUBSAMPLINGS = [(1, "conv2d"), (2, "conv2d"), (4, "conv2d"), (2, "conv1d"), (4, "conv1d")]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors this small gain nothing from more, and lose much on a busy machine
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def small(kind: str, **changes: object) -> Encoder:

@@ -24,12 +24,7 @@ SMALL = [*TINY, *SHORT]
 TWO = ["--criteria", "ctc", "otc-t", "--seeds", "0"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
