@@ -148,6 +148,7 @@ MISTAKES = {
     "wrong key": (["train", "iban", "--out", "x", "--encodr.blocks", "2"], "did you mean 'encoder.blocks'?"),
     "wrong type": (["train", "iban", "--out", "x", "--encoder.blocks", "two"], "must be a whole number"),
     "no value": (["train", "iban", "--out", "x", "--encoder.blocks"], "--encoder.blocks needs a value"),
+    "no trunk": (["train", "iban", "--out", "x", "--trunk", "--criterion", "otc-t"], "--trunk needs a folder"),
     "stray word": (["train", "iban", "stray", "--out", "x"], "did not expect 'stray'"),
     "missing manifest": (
         ["train", "iban", "--out", "x", "--data.dir", "nowhere"],

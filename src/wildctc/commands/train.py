@@ -40,6 +40,8 @@ def take(words: list[str], name: str) -> tuple[str | None, list[str]]:
     for i, word in enumerate(words):
         if word.startswith(f"{name}="):
             return word.partition("=")[2], words[:i] + words[i + 1 :]
-        if word == name and i + 1 < len(words):
+        if word == name:
+            if not words[i + 1 :] or words[i + 1].startswith("--"):
+                raise WildCTCError(f"{name} needs a folder; {USAGE}")
             return words[i + 1], words[:i] + words[i + 2 :]
     return None, words
