@@ -20,6 +20,7 @@ import numpy as np
 
 from wildctc.audit.probe import ProbedUtterance, read_probe
 from wildctc.corpora import load_manifest
+from wildctc.errors import WildCTCError
 from wildctc.reproduce.results import RunResult
 from wildctc.scoring import table
 
@@ -34,6 +35,10 @@ def main() -> None:
     parser.add_argument("--criteria", nargs="+", default=["otc-t", "otc-tw"], help="default: otc-t otc-tw")
     parser.add_argument("--frame-rate", type=float, default=20.83, help="of the encoder, for --results (default 20.83)")
     options = parser.parse_args()
+    if not options.probes and not options.results:
+        parser.error("give probe files, or --results")
+    if options.results and not options.manifest:
+        parser.error("--results needs --manifest, the test set")
     if options.probes:
         print(of_probes(options.probes))
     if options.results:
@@ -91,4 +96,7 @@ def rate(words: np.ndarray) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except WildCTCError as error:
+        raise SystemExit(f"bypassed: {error}") from None

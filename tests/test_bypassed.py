@@ -47,3 +47,15 @@ def test_the_bypass_is_shown_by_quarter_and_by_character(tmp_path):
     row = run(tmp_path / "p.jsonl").splitlines()[2].split()
     assert row[3:7] == ["15.0%", "10.0%", "5.0%", "0.0%"]
     assert row[-4:-1] == ["b", "20%", "a"]
+
+
+def test_what_is_missing_is_said_in_a_line(tmp_path):
+    for words, said in (
+        ([], "give probe files, or --results"),
+        (["--results", str(tmp_path)], "--results needs --manifest"),
+        ([str(tmp_path / "none.jsonl")], "cannot read"),
+    ):
+        done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=False)
+        assert done.returncode != 0
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
