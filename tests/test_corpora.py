@@ -53,11 +53,11 @@ def test_plain_rows_and_nemo_rows_are_read_alike(tmp_path):
     write_audio(tmp_path / "clips" / "a.wav", 2.0)
     common = {"text": "नमस्ते", "duration": 0.5, "speaker": 7}
     rows = [
-        {"id": "a", "audio": "clips/a.wav", "start": 0.25, "split": "dev", **common},
+        {"id": "a", "audio": "clips/a.wav", "start": 0.25, "split": "dev", "language": "hi", **common},
         {"audio_filepath": str(tmp_path / "clips" / "a.wav"), "offset": 0.25, **common},
     ]
     plain, nemo = load_manifest(write_rows(tmp_path / "m.jsonl", rows))
-    assert plain == Utterance("a", tmp_path / "clips" / "a.wav", "नमस्ते", "7", 0.5, 0.25, 0, "dev")
+    assert plain == Utterance("a", tmp_path / "clips" / "a.wav", "नमस्ते", "7", 0.5, 0.25, 0, "dev", "hi")
     assert (nemo.id, nemo.audio, nemo.start, nemo.duration) == ("a-2", plain.audio, 0.25, 0.5)
     assert len(load_audio(nemo)) == 8000
 
@@ -124,7 +124,7 @@ def test_a_manifest_that_cannot_be_read_is_one_clear_line(tmp_path):
 def test_lhotse_reads_our_cuts_and_we_read_lhotses(tmp_path):
     lhotse = pytest.importorskip("lhotse")
     write_audio(tmp_path / "in" / "long.wav", 3.0)
-    row = {"audio": "long.wav", "text": "salâm", "speaker": "s"}
+    row = {"audio": "long.wav", "text": "salâm", "speaker": "s", "language": "fa"}
     write_rows(
         tmp_path / "in" / "manifest.jsonl", [{"id": "a", **row}, {"id": "b", "start": 1, "duration": 1.5, **row}]
     )
@@ -135,6 +135,7 @@ def test_lhotse_reads_our_cuts_and_we_read_lhotses(tmp_path):
     ours = load_manifest(tmp_path / "out" / "train.jsonl.gz")
     for cut, utterance in zip(cuts, ours, strict=True):
         assert (cut.id, cut.duration, cut.supervisions[0].text) == (utterance.id, utterance.duration, "salâm")
+        assert cut.supervisions[0].language == utterance.language == "fa"
         np.testing.assert_array_equal(cut.load_audio()[0], load_audio(utterance))
 
     cuts.to_file(tmp_path / "theirs.jsonl.gz")
@@ -206,7 +207,7 @@ def bad_files(folder):
     write_audio(folder / "short.wav", 1.0)
     return {
         "missing": "no such file",
-        "dir": "no such file",
+        "dir": "a folder, not a file",
         "empty": "empty file",
         "text": "not readable as audio: Format not recognised",
         "none": "no samples in it",
@@ -378,6 +379,13 @@ def test_too_many_bad_rows_stop_with_nothing_written(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_corpus_of_which_nothing_is_left_is_an_error_whatever_the_limit(tmp_path):
+    write_rows(tmp_path / "in/manifest.jsonl", [{"id": "gone", "audio": "gone.wav", "text": "x"}])
+    with pytest.raises(WildCTCError, match=r"none of the 1 utterances of .* can be used; the first: gone"):
+        prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer(), limit=1.0)
+    assert not (tmp_path / "out").exists()
+
+
 def test_exactly_the_limit_is_still_allowed():
     rejects = Rejects(limit=0.01)
     for _ in range(2):
@@ -440,7 +448,9 @@ def test_kaldi_pipes_are_refused_and_never_run(tmp_path):
 
 def test_kaldi_tables_that_disagree_are_reported_by_utterance(tmp_path):
     folder = kaldi_dir(tmp_path / "data" / "train")
-    (folder / "text").write_text("r1 one\nr9 nine\n")
+    with open(folder / "wav.scp", "a") as table:
+        table.write("good wavs/r1.wav\n")
+    (folder / "text").write_text("r1 one\nr9 nine\ngood two\n")
     (folder / "utt2dur").write_text("r1 5.0\n")
     prepare("kaldi", folder, tmp_path / "out", Normalizer(), limit=1.0)
     rejected = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]

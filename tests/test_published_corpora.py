@@ -34,6 +34,7 @@ def test_fleurs_takes_the_normalised_transcription_and_keeps_every_reader(tmp_pa
     assert (second.id.split("-")[0], second.text) == ("1500", first.text)  # the same sentence, another reader
     assert first.id != second.id
     assert load_manifest(tmp_path / "out/test.jsonl.gz") == files["test"]
+    assert {u.language for u in files["test"]} == {"hi_in"}
 
 
 def test_one_language_is_taken_of_a_folder_of_languages(tmp_path):
@@ -106,7 +107,7 @@ def test_respin_sets_become_splits_whatever_their_folders_are_called(tmp_path, p
     assert [u.text for u in files["dev"]] == ["दाम क्या है", "कल आना घर पर", "फल खाओ"]
     first = files["train"][0]
     assert first.id.startswith("IISc_RESPIN_hi_D1_90000_")
-    assert (first.speaker, first.split) == ("90000", "train")
+    assert (first.speaker, first.split, first.language) == ("90000", "train", "hi")
     with pytest.raises(WildCTCError, match=r"choose a language of .* with --language: hi, te"):
         prepare("respin", tmp_path / "in", tmp_path / "out", Normalizer())
 

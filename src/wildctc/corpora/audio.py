@@ -95,7 +95,7 @@ def _open(utterance: Utterance) -> Any:
     path = utterance.audio
     try:
         if not path.is_file():
-            raise UtteranceError(utterance, "no such file")
+            raise UtteranceError(utterance, "a folder, not a file" if path.is_dir() else "no such file")
         if path.stat().st_size == 0:
             raise UtteranceError(utterance, "empty file")
         file = soundfile.SoundFile(path)

@@ -24,7 +24,8 @@ def utterances(source: Path, language: str | None = None) -> Iterator[Utterance]
             if len(fields) != COLUMNS:
                 raise WildCTCError(f"{path}:{line}: {len(fields)} columns, not {COLUMNS} as in FLEURS")
             sentence, name, _, text, *_ = fields
-            yield Utterance(f"{sentence}-{Path(name).stem}", folder / "audio" / split / name, text, split=split)
+            id, audio = f"{sentence}-{Path(name).stem}", folder / "audio" / split / name
+            yield Utterance(id, audio, text, split=split, language=folder.name)
 
 
 def _folder(source: Path, language: str | None) -> Path:

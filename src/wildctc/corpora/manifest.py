@@ -34,14 +34,16 @@ class Utterance:
     start: float = 0.0
     channel: int = 0
     split: str | None = None
+    language: str | None = None
 
 
 def load_manifest(path: str | Path, split: str | None = None) -> list[Utterance]:
     """The utterances of a manifest in its order, or those of one split of it.
 
     path: .jsonl or .jsonl.gz, each row a lhotse cut or a plain object with `audio` (relative to the manifest's folder)
-    and `text`, optionally `id, speaker, split, duration, start, channel`; NeMo's `audio_filepath` and `offset` are read
-    too. A row without an id is named after its file. Durations that are not given are read from the files' headers.
+    and `text`, optionally `id, speaker, split, language, duration, start, channel`; NeMo's `audio_filepath` and
+    `offset` are read too. A row without an id is named after its file. Durations that are not given are read from the
+    files' headers.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -133,8 +135,9 @@ def parse_row(row: dict[str, Any], path: Path, line: int) -> list[Utterance]:
 
 def _plain(row: dict[str, Any], path: Path) -> Utterance:
     name = row["audio_filepath"] if "audio_filepath" in row else row["audio"]
-    text, speaker, split = (row.get(field) for field in ("text", "speaker", "split"))
-    for field, value in (("audio", name), ("text", text or ""), ("split", split or "")):
+    text, speaker, split, language = (row.get(field) for field in ("text", "speaker", "split", "language"))
+    strings = {"audio": name, "text": text or "", "split": split or "", "language": language or ""}
+    for field, value in strings.items():
         if not isinstance(value, str):
             raise TypeError(f"field {field!r} is {value!r}, not a string")
     return Utterance(
@@ -146,6 +149,7 @@ def _plain(row: dict[str, Any], path: Path) -> Utterance:
         start=_seconds(row, "start" if "start" in row else "offset"),
         channel=int(row.get("channel") or 0),
         split=split,
+        language=language,
     )
 
 
@@ -177,18 +181,21 @@ def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
     )
     said = row.get("supervisions") or []
     if len(said) < 2:
-        return [replace(whole, text=s.get("text") or "", speaker=s.get("speaker")) for s in said] or [whole]
+        return [_said(whole, s) for s in said] or [whole]
     return [
         replace(
-            whole,
+            _said(whole, s),
             id=s["id"],
             start=max(0.0, whole.start + float(s["start"])),
             duration=float(s["duration"]),
-            text=s.get("text") or "",
-            speaker=s.get("speaker"),
         )
         for s in said
     ]
+
+
+def _said(whole: Utterance, supervision: dict[str, Any]) -> Utterance:
+    text, speaker, language = (supervision.get(field) for field in ("text", "speaker", "language"))
+    return replace(whole, text=text or "", speaker=speaker, language=language)
 
 
 def split_of(subset: str) -> str | None:
@@ -218,7 +225,8 @@ def write_cuts(path: Path, utterances: Iterable[tuple[Utterance, int, int]]) -> 
 def _as_cut(u: Utterance, sampling_rate: int, samples: int) -> dict[str, Any]:
     recording_id = u.id if u.start == 0 else u.audio.stem
     supervision = {"id": u.id, "recording_id": recording_id, "start": 0.0, "duration": u.duration}
-    supervision |= {"channel": u.channel, "text": u.text} | ({"speaker": u.speaker} if u.speaker else {})
+    supervision |= {"channel": u.channel, "text": u.text}
+    supervision |= {field: value for field in ("speaker", "language") if (value := getattr(u, field))}
     source = {"type": "file", "channels": [u.channel], "source": str(u.audio)}
     recording = {"id": recording_id, "sources": [source], "sampling_rate": sampling_rate, "num_samples": samples}
     recording |= {"duration": samples / sampling_rate, "channel_ids": [u.channel]}

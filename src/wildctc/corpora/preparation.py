@@ -108,6 +108,9 @@ def prepare(
         except UtteranceError as error:
             rejects.add(error)
     rejects.check(len(rows))
+    if not any(checked.values()):  # which --max-bad 1 would let pass
+        first = next(iter(rejects.errors))
+        raise WildCTCError(f"none of the {len(rows)} utterances of {in_dir} can be used; the first: {first}")
     return _write(_files(_take(checked, take)), [*absent, *rejects.errors.values()], Path(out_dir))
 
 

@@ -26,7 +26,7 @@ def utterances(source: Path, language: str | None = None) -> Iterator[Utterance]
         raise WildCTCError(f"choose a language of {source} with --language: {', '.join(languages)}")
     for name, meta in sets.items():
         if language in name.split("_"):
-            yield from _set(name, meta)
+            yield from _set(name, meta, language)
 
 
 def _sets(source: Path) -> dict[str, Path]:
@@ -39,13 +39,13 @@ def _sets(source: Path) -> dict[str, Path]:
     raise WildCTCError(f"no meta_train_….json in {source} or in a folder in it")
 
 
-def _set(name: str, meta: Path) -> Iterator[Utterance]:
+def _set(name: str, meta: Path, language: str) -> Iterator[Utterance]:
     try:
         rows: dict[str, dict[str, Any]] = json.loads(meta.read_text(encoding="utf-8"))
         for id, row in rows.items():
             text = " ".join(word for word in row["text"].split() if not _is_punctuation(word))
             speaker = None if row.get("speaker_id") is None else str(row["speaker_id"])
-            yield Utterance(id, meta.parent / row["wav_path"], text, speaker, split=name)
+            yield Utterance(id, meta.parent / row["wav_path"], text, speaker, split=name, language=language)
     except (OSError, ValueError) as error:
         raise WildCTCError(f"cannot read {meta}: {error}") from None
     except (KeyError, TypeError, AttributeError) as error:
