@@ -491,7 +491,9 @@ def test_exported_decisions_make_a_corrected_manifest_and_can_be_loaded_again(pa
 
 
 def test_a_file_that_holds_no_decisions_is_refused(page, tmp_path):
-    for content, message in (("{}", "line 1 is no decision"), ("…", "line 1 is not JSON")):
+    empty = json.dumps({"id": "english", "decision": "fix", "text": SCRIPTS["english"].text, "fixed": " "})
+    told = {"{}": "line 1 is no decision", "…": "line 1 is not JSON", f"\n{empty}": "line 2 is no decision"}
+    for content, message in told.items():
         (tmp_path / "x.jsonl").write_text(content)
         page.page.set_input_files("#file", tmp_path / "x.jsonl")
         page.until(f"byName('toast').textContent.includes({json.dumps(message)})")

@@ -191,6 +191,15 @@ def test_the_command_writes_a_manifest_whose_audio_is_found(tmp_path, capsys):
     assert len(load_manifest(zipped)) == 20
 
 
+def test_fields_that_are_not_ours_are_kept(tmp_path):
+    row = {"audio_filepath": "a.wav", "offset": 0.5, "duration": 1.0, "text": "some words", "language": "en", "age": 7}
+    (tmp_path / "m.jsonl").write_text(json.dumps(row))
+    assert main(["corrupt", str(tmp_path / "m.jsonl"), "--words", "0.5", "-o", str(tmp_path / "out.jsonl")]) == 0
+    [new] = read_rows(tmp_path / "out.jsonl")
+    assert (new["age"], new["language"], new["audio"], new["start"]) == (7, "en", "a.wav", 0.5)
+    assert not new.keys() & {"audio_filepath", "offset"}
+
+
 def test_a_corrupted_manifest_is_not_corrupted_again_since_its_truth_would_be_lost(tmp_path, capsys):
     rows = [{"id": "a", "audio": "a.wav", "text": "some words and more", "duration": 1.0}]
     (tmp_path / "m.jsonl").write_text(json.dumps(rows[0]))

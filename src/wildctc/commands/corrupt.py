@@ -40,7 +40,7 @@ def register(add: Add) -> None:
 def run(options: argparse.Namespace) -> None:
     from wildctc.audit.corrupt import CHARACTER_KINDS, WORD_KINDS, corrupt, read_variants
     from wildctc.corpora import load_manifest
-    from wildctc.corpora.manifest import read_rows
+    from wildctc.corpora.manifest import read_utterances
     from wildctc.files import as_bytes, check_writable, write_atomically
 
     if not (options.characters or options.words or options.variants):
@@ -49,7 +49,8 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError("--variant-rate needs --variants FILE")
     normalize, output = normalizer(options), Path(options.output)
     utterances = load_manifest(options.manifest, options.split)
-    if any("truth" in row and "edits" in row for _, row in read_rows(options.manifest)):
+    given = {u.id: row for row, found in read_utterances(options.manifest) for u in found}
+    if any("truth" in row and "edits" in row for row in given.values()):
         raise WildCTCError(
             f"{options.manifest} has errors on purpose already, and their truth would be lost: "
             "corrupt the manifest that it was made from; all rates can be given at once"
@@ -66,7 +67,10 @@ def run(options: argparse.Namespace) -> None:
         word_kinds=_kinds("--word-kinds", options.word_kinds, WORD_KINDS),
         seed=options.seed,
     )
-    rows = [_row(u, truth, new, output) for u, truth, new in zip(utterances, truths, corrupted, strict=True)]
+    rows = [
+        _further(given[u.id]) | _row(u, truth, new, output)
+        for u, truth, new in zip(utterances, truths, corrupted, strict=True)
+    ]
     content = as_bytes("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     write_atomically(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
     print(f"{output}: {_summary(truths, corrupted)}")
@@ -78,6 +82,12 @@ def _kinds(option: str, given: str | None, known: Sequence[str]) -> Sequence[str
     if unknown:
         raise WildCTCError(f"{option}: unknown kind {unknown[0]!r}; known: {', '.join(known)}")
     return kinds
+
+
+def _further(row: dict[str, Any]) -> dict[str, Any]:
+    """What a plain row has that is not ours, to be kept; a cut's own fields mean nothing outside a cut."""
+    ours = {"audio_filepath", "offset", "supervisions", "recording"}
+    return {} if "recording" in row else {field: value for field, value in row.items() if field not in ours}
 
 
 def _row(utterance: Utterance, truth: str, new: Corrupted, output: Path) -> dict[str, Any]:

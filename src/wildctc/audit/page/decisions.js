@@ -92,7 +92,8 @@ class Decisions {
         return `line ${number + 1} is not JSON; ${loaded} decisions loaded`;
       }
       const row = report.byId.get(given?.id);
-      if (!Object.hasOwn(DECISIONS, given?.decision) || (given.decision === "fix" && typeof given.fixed !== "string"))
+      const fixed = typeof given?.fixed === "string" && given.fixed.trim();
+      if (!Object.hasOwn(DECISIONS, given?.decision) || (given.decision === "fix" && !fixed))
         return `line ${number + 1} is no decision; ${loaded} decisions loaded`;
       if (!row) unknown.push(given.id);
       else if (row.text !== given.text) changed.push(given.id);
