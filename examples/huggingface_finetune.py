@@ -4,7 +4,7 @@ python examples/huggingface_finetune.py MODEL TRAIN.jsonl DEV.jsonl OUT [CRITERI
 
 MODEL is a folder or a name for `AutoModelForCTC`; a manifest has a row {"audio": "a.wav", "text": "…"} for each
 utterance, paths relative to it. With `Trainer` for `WildcardCTCTrainer` and without `criterion` it is plain CTC. An
-interrupted run goes on when the same command is given again. Needs `pip install 'wildctc[hf]' soundfile`.
+interrupted run goes on when the same command is given again. Needs `pip install '.[hf]' soundfile` in a checkout.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Lightning with a wildcard criterion: a small recogniser of random speech (pip install "wildctc[lightning]")."""
+"""Lightning with a wildcard criterion: a small recogniser of random speech (pip install '.[lightning]')."""
 
 import lightning
 import torch

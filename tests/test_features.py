@@ -333,7 +333,7 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch):
     (tmp_path / "model.onnx").touch()
     for package in ("soundfile", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtra, match=r"soundfile is not installed: pip install 'wildctc\[train\]'"):
+    with pytest.raises(MissingExtra, match=r"soundfile is not installed; .* pip install '\.\[train\]'"):
         FeatureCache(tmp_path / "cache", Fbank()).get(u)
-    with pytest.raises(MissingExtra, match=r"onnxruntime is not installed: pip install 'wildctc\[moonshine\]'"):
+    with pytest.raises(MissingExtra, match=r"onnxruntime is not installed; .* pip install '\.\[moonshine\]'"):
         OnnxFrontEnd(tmp_path / "model.onnx")

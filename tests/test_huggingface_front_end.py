@@ -337,7 +337,7 @@ def test_a_folder_that_holds_no_usable_model_is_one_clear_line(models, tmp_path)
 def test_the_missing_extra_is_named(models, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     for name in (str(models["hubert"]), "hf:facebook/hubert-base-ls960"):
-        with pytest.raises(MissingExtra, match=r"transformers is not installed: pip install 'wildctc\[hf\]'"):
+        with pytest.raises(MissingExtra, match=r"transformers is not installed; .* pip install '\.\[hf\]'"):
             make_front_end({"name": name})
 
 

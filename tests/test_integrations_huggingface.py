@@ -367,5 +367,5 @@ def test_a_checkpoint_of_another_trainer_begins_the_schedule(folder, tmp_path):
 def test_without_transformers_one_line_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
     monkeypatch.delitem(sys.modules, "wildctc.integrations.huggingface")
-    with pytest.raises(MissingExtra, match=r"accelerate is not installed: pip install 'wildctc\[hf\]'"):
+    with pytest.raises(MissingExtra, match=r"accelerate is not installed; .* pip install '\.\[hf\]'"):
         import wildctc.integrations.huggingface  # noqa: F401

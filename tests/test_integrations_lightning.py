@@ -123,5 +123,5 @@ def test_without_lightning_one_line_names_the_extra(monkeypatch):
     for name in ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "wildctc.integrations.lightning")
-    with pytest.raises(MissingExtra, match=r"pip install 'wildctc\[lightning\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[lightning\]'"):
         import wildctc.integrations.lightning  # noqa: F401

@@ -127,5 +127,5 @@ def test_tokens_of_several_characters_are_refused(tmp_path):
 
 def test_without_transformers_one_line_names_the_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtra, match=r"wildctc\[hf\]"):
+    with pytest.raises(MissingExtra, match=r"extra hf"):
         Checkpoint(folder / "lower")

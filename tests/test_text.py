@@ -196,5 +196,5 @@ def test_characters_and_pieces_give_the_same_words():
 def test_sentencepiece_missing_is_named_and_characters_do_without(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     assert CharUnits.train(["ab"], PLAIN).encode("ba") == [3, 2]
-    with pytest.raises(MissingExtra, match=r"sentencepiece is not installed: pip install 'wildctc\[train\]'"):
+    with pytest.raises(MissingExtra, match=r"sentencepiece is not installed; .* pip install '\.\[train\]'"):
         SentencePieceUnits.train(["ab"], PLAIN)

@@ -14,4 +14,6 @@ class MissingExtra(WildCTCError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed: pip install 'wildctc[{extra}]'")
+        super().__init__(
+            f"{package} is not installed; the extra {extra} brings it: pip install '.[{extra}]' in a checkout"
+        )
