@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from wildctc.reproduce import commands
 from wildctc.reproduce.experiments import EXPERIMENTS, IBAN_EPOCH_SCALE, IBAN_H_LOW, SEVEN, find_experiment
 from wildctc.reproduce.grid import select, shard
 from wildctc.reproduce.results import RunResult
+from wildctc.reproduce.runner import collect_kept, keep
 from wildctc.reproduce.site import Site
+from wildctc.training.config import differences, parse_yaml
 
 SMALL = [*TINY, *SHORT]
 TWO = ["--criteria", "ctc", "otc-t", "--seeds", "0"]
@@ -42,7 +45,8 @@ def folders(runs):
 def test_every_experiment_of_the_paper_is_declared():
     sizes = {name: len(experiment.runs) for name, experiment in EXPERIMENTS.items()}
     assert sizes == {
-        "table2-librispeech": 7, "table2-fleurs": 14 * 7, "table2-respin": 9 * 7, "table3-conformer": 7,
+        "table2-librispeech": 7, "table2-fleurs": 14 * 7, "table2-respin": 9 * 7, "table2": 24 * 7,
+        "table3-conformer": 7,
         "figure2-tau": 9, "figure2-kappa": 6, "retune-otc-w": 13, "table4-disagreement": 63,
         "iban": 41, "iban-corrupted": 24, "iban-length": 12,
     }  # fmt: skip
@@ -56,9 +60,13 @@ def test_every_run_of_a_grid_has_settings_that_training_takes(name, tmp_path):
     configs = [site.config(run) for run in site.experiment.runs]
     assert {config.criterion for config in configs} <= set(SEVEN)
     if not name.startswith("iban"):
-        assert {config.training.epochs for config in configs} == (
-            {70} if "respin" in name or "table4" in name else {30}
-        )
+        assert {config.training.epochs for config in configs} <= {30, 70}
+        assert {config.training.epochs for config in configs if config.features.name == "fbank"} <= {70}
+        for run, config in zip(site.experiment.runs, configs, strict=True):
+            seconds = config.data.batch_seconds * config.optimizer.accumulate
+            steps = run.task.hours * 3600 * len(config.data.speeds) * config.training.epochs / seconds
+            assert steps > 1.25 * config.optimizer.warmup_steps  # the rate has its peak well within the run
+            assert config.data.cache is None or not config.features.name.startswith("hf:")  # which would not fit
 
 
 def test_iban_changes_a_schedule_for_its_whole_family_and_shows_the_published_one_beside_it(tmp_path):
@@ -92,6 +100,23 @@ def test_a_longer_run_has_a_trunk_of_its_own_length(tmp_path):
     assert trunks["iban/ctc/seed1"] is None
 
 
+def test_one_run_is_chosen_by_its_name():
+    runs = find_experiment("iban").runs
+    assert folders(select(runs, names=["iban/otc-tw/seed1"])) == ["iban/otc-tw/seed1"]
+    assert len(select(runs, names=["iban/otc-tw*/seed0"])) == 4  # otc-tw and otc-tw-h, with both schedules
+    assert folders(select(runs, seeds=[7], names=["iban/ctc/*"])) == ["iban/ctc/seed7"]
+    with pytest.raises(WildCTCError, match=r"--runs: no run is called 'otc-tw'; their names are as iban/ctc/seed0"):
+        select(runs, names=["otc-tw"])
+
+
+def test_models_that_are_compared_with_each_other_stay_on_one_machine():
+    experiment = find_experiment("table4-disagreement")
+    parts = [experiment.shard(experiment.runs, f"{i}/4") for i in (1, 2, 3, 4)]
+    tasks = [{run.task.name for run in part} for part in parts]
+    assert sorted(map(len, tasks)) == [2, 2, 2, 3]
+    assert sum(map(len, parts)) == len(experiment.runs)
+
+
 def test_shards_are_parts_of_the_whole():
     runs = find_experiment("iban").runs
     parts = [shard(runs, f"{i}/4") for i in (1, 2, 3, 4)]
@@ -120,10 +145,20 @@ def test_tasks_criteria_and_seeds_choose_runs():
         (["iban", "--out", "x", "--from", "nowhere"], "--from nowhere: no such folder"),
         (["iban", "--out", "x", "--dry-run", "--rate", "0"], "--rate must be greater than 0"),
         (["table4-disagreement", "--out", "x", "--data", "."], "--validators DIR is needed"),
+        (["table2", "--out", "x", "--data", "."], "run each with --keep DIR, then this with --from DIR"),
+        (["iban", "--out", "x", "--from", "."], "no result of iban is there; the first would be iban/ctc/seed0.json"),
+        (["iban", "--out", "x", "--from", ".", "--encoder.blocks", "2"], "--from takes the settings that the results"),
+        (["iban", "--out", "x", "--data", ".", "--keep", "file"], "file"),
+        # a row would be called what it is not
+        (["iban", "--out", "x", "--data", ".", "--seed", "3"], "seed is 0 in the run iban ctc seed0, and stays so"),
+        (["iban", "--out", "x", "--data", ".", "--criterion", "otc-t"], "and stays so; choose with --criteria"),
+        (["iban-length", "--out", "x", "--data", ".", "--training.epochs", "6"], "training.epochs is 14 in the run"),
+        (["figure2-tau", "--out", "x", "--data", ".", "--schedule.bypass_tau", "0.9"], "schedule.bypass_tau is 0.65"),
     ],
 )
 def test_a_mistake_is_one_line(words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    Path("file").touch()
     assert reproduce(*words) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -147,6 +182,55 @@ def test_a_dry_run_prints_every_run_its_size_and_the_time_and_touches_nothing(tm
     assert not out.exists()
     assert reproduce("table2-fleurs", "--out", out, "--dry-run") == 0
     assert "scaled to this encoder; give your own with --rate" in capsys.readouterr().out
+
+
+def test_epochs_that_no_run_beside_it_shares_are_counted(tmp_path, capsys):
+    def epochs(*words):
+        assert reproduce("iban", "--out", tmp_path, "--dry-run", *words) == 0
+        [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("iban otc-tw seed1")]
+        return int(row.split()[5])
+
+    alone, shards = ["--runs", "iban/otc-tw/seed1"], ["--criteria", "ctc", "otc-tw", "--seeds", 1, "--shard"]
+    assert (epochs(), epochs(*alone), epochs(*shards, "1/1"), epochs(*shards, "1/3")) == (5, 9, 5, 9)
+    trunk = tmp_path / "runs/iban/ctc/seed1/checkpoints/trunk.safetensors"
+    trunk.parent.mkdir(parents=True)
+    trunk.touch()
+    assert epochs(*alone) == 5
+
+
+# ------------------------------------------------------------------------------------------------ what is kept of a run
+
+COMMITTED = Path(__file__).parents[1] / "results/iban"
+
+
+@pytest.mark.parametrize("name", ["iban", "iban-corrupted", "iban-length"])
+def test_every_committed_result_is_what_the_grid_would_run_again(name, tmp_path):
+    site = Site(find_experiment(name), tmp_path)
+    results, _ = collect_kept(site, site.experiment.runs, COMMITTED)
+    assert results
+    for run in site.experiment.runs:
+        path = COMMITTED / f"{run.folder}.json"
+        if path.exists():
+            config = parse_yaml(json.dumps(RunResult.load(path).config), str(path))
+            assert differences(config, site.config(run)) == []
+
+
+def test_a_result_in_the_place_of_another_is_refused(tmp_path, capsys):
+    (tmp_path / "kept/iban/otc-t").mkdir(parents=True)
+    shutil.copy(COMMITTED / "iban/otc-tw/seed1.json", tmp_path / "kept/iban/otc-t/seed0.json")
+    assert reproduce("iban", "--from", tmp_path / "kept", "--out", tmp_path / "out") == 2
+    assert "seed0.json is not the result of iban otc-t seed0: criterion is otc-tw in it" in capsys.readouterr().err
+
+
+def test_what_another_experiment_found_with_a_run_stays_in_the_kept_result(tmp_path):
+    site = Site(find_experiment("iban"), tmp_path / "out")
+    [run] = select(site.experiment.runs, names=["iban/ctc/seed0"])
+    shutil.copytree(COMMITTED / "iban/ctc", tmp_path / "kept/iban/ctc")
+    found = RunResult.load(COMMITTED / "iban/ctc/seed0.json")
+    replace(found, audit={"disagreement": {}}).save(tmp_path / "kept/iban/ctc/seed0.json")
+    found.save(site.folder(run) / "result.json")
+    keep(site, [run], tmp_path / "kept")
+    assert RunResult.load(tmp_path / "kept/iban/ctc/seed0.json").audit == found.audit | {"disagreement": {}}
 
 
 # -------------------------------------------------------------------------------------------------------------- running

@@ -175,6 +175,10 @@ def test_respin_to_its_table_and_where_its_validators_disagree(villages, validat
     assert "Table 4" in (out / "table4-disagreement.md").read_text()
     assert reproduce("table4-disagreement", "--criteria", "ctc", "otc-t", *words) == 0
     assert (len(runs.of("probe")), len(runs.of("disagree"))) == (2, 1)  # nothing twice
+    written = validators / "hi_two.txt"
+    written.write_text(written.read_text(encoding="utf-8").replace("क", "ख"), encoding="utf-8")
+    assert reproduce("table4-disagreement", "--criteria", "ctc", "otc-t", *words) == 0
+    assert (len(runs.of("probe")), len(runs.of("disagree"))) == (2, 2)  # somebody has corrected a transcript
     assert reproduce("table4-disagreement", "--from", tmp_path / "kept", "--out", tmp_path / "again", *words[4:6]) == 0
     assert "Table 4" in (tmp_path / "again/table4-disagreement.md").read_text()
 

@@ -175,6 +175,7 @@ def as_json(disputes: Disputes, settings: dict[str, Any]) -> str:
         "left_out": disputes.left_out,
         "resamples": disputes.resamples if disputes.systems else None,
         "self_loop": disputes.systems[0].self_loop if disputes.systems else None,
+        "baseline": disputes.systems[0].name if disputes.systems else None,
         "groups": groups,
     }
     return json.dumps(_without_nan(content), ensure_ascii=False, indent=1, allow_nan=False) + "\n"

@@ -25,6 +25,7 @@ def register(add: Add) -> None:
     p.add_argument("--tasks", nargs="+", default=[], metavar="NAME", help="only these, such as hi_in")
     p.add_argument("--criteria", nargs="+", default=[], metavar="NAME", help="only these")
     p.add_argument("--seeds", nargs="+", type=int, default=[], metavar="K", help="these instead of the declared ones")
+    p.add_argument("--runs", nargs="+", default=[], metavar="NAME", help="only these, such as 'iban/otc-tw*/seed0'")
     p.add_argument("--shard", metavar="I/N", help="every n-th run from the i-th: this machine's part")
     p.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side, a GPU each (default 1)")
     p.add_argument("--dry-run", action="store_true", help="print the runs, their sizes and an estimate of the time")
@@ -38,20 +39,24 @@ def register(add: Add) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from wildctc.reproduce.experiments import EXPERIMENTS, find_experiment
-    from wildctc.reproduce.grid import select, shard
+    from wildctc.reproduce.grid import select
     from wildctc.reproduce.site import Site
 
     if options.experiment == "list":
         width = max(map(len, EXPERIMENTS))
-        print("\n".join(f"{e.name:<{width}}  {len(e.runs):>2} runs: {e.about}" for e in EXPERIMENTS.values()))
+        print("\n".join(f"{e.name:<{width}}  {len(e.runs):>3} runs: {e.about}" for e in EXPERIMENTS.values()))
         return
     experiment = find_experiment(options.experiment)
+    if experiment.only_kept and not (options.kept or options.dry_run):
+        raise WildCTCError(f"{experiment.name} is {experiment.about}")
     if options.out is None:
         raise WildCTCError("--out DIR is needed: where everything goes")
     if options.jobs < 1:
         raise WildCTCError(f"--jobs must be at least 1, got {options.jobs}")
-    runs = select(experiment.runs, options.tasks, options.criteria, options.seeds)
-    mine = shard(runs, options.shard) if options.shard else runs
+    if options.kept and options.settings:
+        raise WildCTCError(f"{options.settings[0]}: --from takes the settings that the results have")
+    runs = select(experiment.runs, options.tasks, options.criteria, options.seeds, options.runs)
+    mine = experiment.shard(runs, options.shard) if options.shard else runs
     site = Site(experiment, Path(options.out), tuple(options.settings))
     for one in runs:
         site.config(one)  # a wrong setting is found now
@@ -66,15 +71,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace, site: Site, runs: list[Run], mine: list[Run]) -> None:
+    from wildctc.files import make_folder
     from wildctc.reproduce.commands import Commands
-    from wildctc.reproduce.disagreement import disagree, find_validators
+    from wildctc.reproduce.disagreement import disagree, find_validators, not_compared
     from wildctc.reproduce.runner import Runner, collect, keep
 
     if options.data is None or not Path(options.data).exists():
         raise WildCTCError(
             f"--data {options.data}: no such folder" if options.data else "--data DIR is needed: the corpus"
         )
-    kept = Path(options.keep) if options.keep else None
+    kept = make_folder(Path(options.keep)) if options.keep else None
     validators = {}
     if site.experiment.disagreement:
         folder = Path(options.validators) if options.validators else None
@@ -88,10 +94,10 @@ def _run(options: argparse.Namespace, site: Site, runs: list[Run], mine: list[Ru
             problems = disagree(site, runs, validators, Commands(1))
     finally:
         signal.signal(signal.SIGTERM, before)
+        results, missing = collect(site, runs, runner.failed)
+        _report(site, results, missing, [*not_compared(site, results), *problems])
         if kept:
             keep(site, runs, kept)
-        results, missing = collect(site, runs, runner.failed)
-        _report(site, results, [*missing, *problems])
     if problems:
         raise WildCTCError(problems[0])
     if runner.failed:
@@ -104,10 +110,10 @@ def _report_kept(site: Site, runs: list[Run], kept: Path) -> None:
     _report(site, *collect_kept(site, runs, kept))
 
 
-def _report(site: Site, results: list[Any], missing: list[str]) -> None:
+def _report(site: Site, results: list[Any], missing: list[str], remarks: list[str] | None = None) -> None:
     from wildctc.reproduce.report import write_report
 
-    print(write_report(site.experiment.name, results, site.out, missing))
+    print(write_report(site.experiment.name, results, site.out, missing, remarks or []))
 
 
 def _interrupt(*_: object) -> None:

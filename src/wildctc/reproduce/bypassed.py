@@ -94,7 +94,8 @@ def _change_tables(results: Sequence[RunResult], means: dict[str, dict[str, floa
     """Are disputed characters bypassed more than by plain CTC, and in how many tasks?"""
     rows: list[list[Cell] | str] = []
     for criterion, row in means.items():
-        own = [_own(run, _group(run)["characters"]["systems"]) for run in results if run.criterion == criterion]
+        against = [run for run in results if run.audit["disagreement"].get("baseline") == CONTROL]
+        own = [_own(run, _group(run)["characters"]["systems"]) for run in against if run.criterion == criterion]
         tested = [numbers["disputed"] for numbers in own if "p" in numbers.get("disputed", {})]
         if tested and CONTROL in means:
             changes = [row[unit] / means[CONTROL][unit] - 1 for unit in ("characters disputed", "characters agreed")]

@@ -38,7 +38,9 @@ def compare_systems(systems: Sequence[System], resamples: int = RESAMPLES) -> li
 def error_table(compared: Sequence[Compared], title: str) -> Table:
     """Test WER and CER, and their differences to plain CTC; parts by task where there are several."""
     header = ["", "seeds", "WER", "Δ WER", "95% interval", "CER", "Δ CER", "95% interval"]
-    return Table(title, header, _by_task(compared, _error_row), [*_interval_notes(compared), *_run_notes(compared)])
+    return Table(
+        title, header, _by_task(compared, _error_row, title), [*_interval_notes(compared), *_run_notes(compared)]
+    )
 
 
 def _error_row(one: Compared) -> list[Cell]:
@@ -72,7 +74,7 @@ def training_table(compared: Sequence[Compared], title: str) -> Table:
     notes += ["bypass, self-loop, word: log-weights of these arcs and of the word bypass"]
     notes += ["train %, dev %: mean posterior of the bypass arc in transcripts, probed with weight 0"]
     notes += ["AUC: how well the probe finds errors that were put into transcripts on purpose"]
-    return Table(title, header, _by_task(compared, _training_row), notes)
+    return Table(title, header, _by_task(compared, _training_row, title), notes)
 
 
 def _training_row(one: Compared) -> list[Cell]:
@@ -131,11 +133,12 @@ def _direct(one: Compared | None, other: Compared | None, resamples: int) -> Dif
 LENGTH = "epochs"  # the setting of `iban-length`
 
 
-def _by_task(compared: Sequence[Compared], row: Any) -> list[list[Cell] | str]:
+def _by_task(compared: Sequence[Compared], row: Any, title: str) -> list[list[Cell] | str]:
+    """With a heading for each task, unless there is one, which the title names."""
     tasks = dict.fromkeys(one.system.task for one in compared)
     rows: list[list[Cell] | str] = []
     for task in tasks:
-        rows += [task] * (len(tasks) > 1)
+        rows += [task] * (len(tasks) > 1 or not title.startswith(f"{task}:"))
         rows += [row(one) for one in compared if one.system.task == task]
     return rows
 

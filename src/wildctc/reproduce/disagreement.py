@@ -67,12 +67,13 @@ def disagree(site: Site, runs: Sequence[Run], validators: dict[str, list[Path]],
     problems = []
     for folder, members in groups.items():
         probes = [probe_of(site, run) for run in sorted(members, key=lambda run: run.criterion != CONTROL)]
-        if _probes(folder) == [str(path) for path in probes]:
+        written = validators[members[0].task.name]
+        if _is_up_to_date(folder / FOUND, probes, written):
             continue
         data = site.config(members[0]).data
         flags = [f"--{name.replace('_', '-')}" for name in ("lower", "strip_punctuation") if getattr(data, name)]
         words: list[object] = ["disagree", "--reference", reference_of(site, members[0]), "--validators"]
-        words += [*validators[members[0].task.name], *(word for path in probes for word in ("--probe", path))]
+        words += [*written, *(word for path in probes for word in ("--probe", path))]
         words += ["--json", folder / FOUND, "--csv", folder / "disagree.csv", *flags]
         try:
             with commands.place() as environment:
@@ -85,7 +86,7 @@ def disagree(site: Site, runs: Sequence[Run], validators: dict[str, list[Path]],
 def with_disagreement(site: Site, run: Run, result: RunResult) -> RunResult:
     """The result with its own part of what `disagree` found."""
     path = folder_of(site, run) / FOUND
-    if not path.exists() or str(probe_of(site, run)) not in _probes(path.parent):
+    if not path.exists() or str(probe_of(site, run)) not in _probes(path):
         return result
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     for group in content["groups"]:
@@ -93,11 +94,27 @@ def with_disagreement(site: Site, run: Run, result: RunResult) -> RunResult:
             if isinstance(numbers, dict) and "systems" in numbers:
                 own = {name: value for name, value in numbers["systems"].items() if name == run.criterion}
                 numbers["systems"] = own
-    kept = {key: content[key] for key in ("annotators", "resamples", "self_loop", "groups")}
+    kept = {key: content[key] for key in ("annotators", "resamples", "self_loop", "baseline", "groups")}
     return replace(result, audit=result.audit | {"disagreement": kept})
 
 
-def _probes(folder: Path) -> list[str]:
+def not_compared(site: Site, results: Sequence[RunResult]) -> list[str]:
+    """A line about models that the validators were not asked about."""
+    lack = [r for r in results if not r.diverged and "disagreement" not in r.audit]
+    named = ", ".join(dict.fromkeys(f"{result.task} {result.criterion}" for result in lack))
+    return [f"not compared with the validators: {named}"] if lack and site.experiment.disagreement else []
+
+
+def _probes(path: Path) -> list[str]:
     """Those that were compared."""
-    path = folder / FOUND
     return json.loads(path.read_text(encoding="utf-8"))["probes"] if path.exists() else []
+
+
+def _is_up_to_date(path: Path, probes: Sequence[Path], validators: Sequence[Path]) -> bool:
+    """Whether these were compared, and none of them has changed since."""
+    if not path.exists():
+        return False
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content["probes"] != list(map(str, probes)) or content["validators"] != list(map(str, validators)):
+        return False
+    return max(given.stat().st_mtime_ns for given in (*probes, *validators)) <= path.stat().st_mtime_ns

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from wildctc.corpora.manifest import read_utterances
 from wildctc.errors import WildCTCError
-from wildctc.reproduce.grid import Run, shard
-from wildctc.reproduce.site import Site, read_metrics
+from wildctc.reproduce.grid import Run
+from wildctc.reproduce.site import Site, has_trunk, read_metrics
 from wildctc.scoring import table
 from wildctc.training.config import Config, load_recipe
 
@@ -47,7 +48,13 @@ class Rate:
 def estimate(site: Site, runs: Sequence[Run], jobs: int, rate: float | None, shards: str | None) -> str:
     """The runs as a table, and how long those that are not done will take."""
     hours = {run.task.place: training_hours(site, run) for run in runs}
-    sizes = {run: size_of(site, run, hours[run.task.place]) for run in runs}
+    count = int(shards.partition("/")[2]) if shards else 1
+    parts = {f"shard {i}/{count}": site.experiment.shard(runs, f"{i}/{count}") for i in range(1, count + 1)}
+    sizes = {
+        run: size_of(site, run, hours[run.task.place], {site.folder(other) for other in part})
+        for part in parts.values()
+        for run in part
+    }
     found = find_rate(site, sizes, rate)
     header = ["", "hours", "speeds", "epochs", "hours of speech", "time", ""]
     rows = [
@@ -60,14 +67,10 @@ def estimate(site: Site, runs: Sequence[Run], jobs: int, rate: float | None, sha
             clock(s.left / found.value),
             s.state,
         ]
-        for run, s in sizes.items()
+        for run, s in ((run, sizes[run]) for run in runs)
     ]
     lines = [table(header, rows), "", f"{found.value:,.0f} hours of speech trained on in an hour: {found.why}"]
-    parts = {"all": list(runs)}
-    if shards:
-        count = int(shards.partition("/")[2])
-        parts |= {f"shard {i}/{count}": shard(runs, f"{i}/{count}") for i in range(1, count + 1)}
-    for name, part in parts.items():
+    for name, part in ({"all": list(runs)} | (parts if shards else {})).items():
         speech = sum(sizes[run].left for run in part)
         side = f", {clock(speech / found.value / jobs)} with {jobs} side by side" if jobs > 1 else ""
         lines.append(
@@ -86,9 +89,10 @@ def training_hours(site: Site, run: Run) -> float:
     return sum(length for length in lengths if length <= config.data.max_duration) / 3600
 
 
-def size_of(site: Site, run: Run, hours: float) -> Size:
-    config, state = site.config(run), site.state(run)
-    shared = config.training.ctc_epochs if site.trunk(run) is not None else 0
+def size_of(site: Site, run: Run, hours: float, beside: Collection[Path]) -> Size:
+    """beside: folders of the runs that are run with it, whose epochs it may share."""
+    config, state, trunk = site.config(run), site.state(run), site.trunk(run)
+    shared = config.training.ctc_epochs if trunk is not None and (trunk in beside or has_trunk(trunk)) else 0
     done = max(shared, len(read_metrics(site.folder(run))))
     to_go = 0 if state in ("done", "diverged", "trained") else config.training.epochs - done
     return Size(hours, len(config.data.speeds), config.training.epochs - shared, max(0, to_go), state)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from wildctc.errors import WildCTCError
@@ -25,7 +26,8 @@ class Task:
     """What a run is trained on, and how.
 
     data: its folder in OUT/data; tests: name of a test set → its manifest in OUT/data; hours: of training speech,
-    about, for the estimate before the corpus is read; folder: of its runs in OUT/runs.
+    about, for the estimate before the corpus is read; folder: of its runs in OUT/runs; train: settings of
+    `wildctc train` in place of the recipe's.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Task:
     tests: Mapping[str, str]
     hours: float
     folder: str = ""
+    train: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def place(self) -> str:
@@ -79,18 +82,29 @@ class Run:
 
 
 def select(
-    runs: Sequence[Run], tasks: Sequence[str] = (), criteria: Sequence[str] = (), seeds: Sequence[int] = ()
+    runs: Sequence[Run],
+    tasks: Sequence[str] = (),
+    criteria: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    names: Sequence[str] = (),
 ) -> list[Run]:
-    """The runs of these tasks and criteria (none named: of all), from these seeds, declared or not."""
+    """The runs of these tasks and criteria (none named: of all), from these seeds, declared or not.
+
+    names: of those, the runs whose folders match one of these, such as "iban/otc-tw/seed1" or "iban/otc-tw*/seed0".
+    """
     _check("--tasks", tasks, [run.task.name for run in runs])
     _check("--criteria", criteria, [run.criterion for run in runs])
     chosen = [
         run for run in runs if (not tasks or run.task.name in tasks) and (not criteria or run.criterion in criteria)
     ]
-    if not seeds:
-        return chosen
-    reseeded = {replace(run, seed=seed).folder: replace(run, seed=seed) for run in chosen for seed in seeds}
-    return list(reseeded.values())
+    if seeds:
+        reseeded = {replace(run, seed=seed).folder: replace(run, seed=seed) for run in chosen for seed in seeds}
+        chosen = list(reseeded.values())
+    for name in names:
+        if not any(fnmatchcase(str(run.folder), name) for run in chosen):
+            some = ", ".join(str(run.folder) for run in chosen[:3])
+            raise WildCTCError(f"--runs: no run is called {name!r}; their names are as {some}")
+    return [run for run in chosen if not names or any(fnmatchcase(str(run.folder), name) for name in names)]
 
 
 def _check(name: str, chosen: Iterable[str], known: Sequence[str]) -> None:
@@ -99,13 +113,14 @@ def _check(name: str, chosen: Iterable[str], known: Sequence[str]) -> None:
             raise WildCTCError(f"{name}: no {value!r} in this experiment; there are: {', '.join(dict.fromkeys(known))}")
 
 
-def shard(runs: Sequence[Run], text: str) -> list[Run]:
-    """Every n-th run from the i-th, for "i/n".
+def shard(runs: Sequence[Run], text: str, together: Callable[[Run], str] = lambda run: str(run.folder)) -> list[Run]:
+    """Every n-th run from the i-th, for "i/n". together: runs of which this is the same stay on one machine.
 
-    >>> shard(["a", "b", "c"], "1/2"), shard(["a", "b", "c"], "2/2")
-    (['a', 'c'], ['b'])
+    >>> shard(["a1", "a2", "b1", "b2", "c1"], "1/2", lambda run: run[0])
+    ['a1', 'a2', 'c1']
     """
     first, _, count = text.partition("/")
     if not (first.isdecimal() and count.isdecimal() and 1 <= int(first) <= int(count)):
         raise WildCTCError(f"--shard {text}: expected i/n with i from 1 to n, such as 1/4")
-    return list(runs[int(first) - 1 :: int(count)])
+    mine = list(dict.fromkeys(map(together, runs)))[int(first) - 1 :: int(count)]
+    return [run for run in runs if together(run) in mine]

@@ -37,9 +37,14 @@ class Report:
     pictures: dict[str, str] = field(default_factory=dict)
 
 
-def write_report(experiment: str, results: Results, out: Path, missing: Sequence[str]) -> str:
-    """Write out/EXPERIMENT.{txt,md,csv,tex} and its pictures; return the text. missing: runs that are not done yet."""
-    warning = _say_missing(missing, len(results))
+def write_report(
+    experiment: str, results: Results, out: Path, missing: Sequence[str], remarks: Sequence[str] = ()
+) -> str:
+    """Write out/EXPERIMENT.{txt,md,csv,tex} and its pictures; return the text.
+
+    missing: runs that are not done yet; remarks: what else a reader must know.
+    """
+    warning = [*_say_missing(missing, len(results)), *remarks]
     if not any(run.tests or run.audit for run in results):
         return "\n".join([*warning, f"{experiment}: no run has a result yet, so there is no table.\n"])
     report = REPORTS.get(experiment, _criteria)(experiment, results)
@@ -122,11 +127,11 @@ def _best_setting(swept: Sequence[System]) -> list[str]:
     best = min(
         swept, key=lambda system: sum(run.errors().rate for run in system.finished.values()) / len(system.finished)
     )
-    notes = [f"lowest WER: {describe(best.setting)}"]
-    for name, value in published.FIGURE_2.items():
-        if name in best.setting:
-            notes.append(f"the paper's best: {name} {value:g}; the other points of its Figure 2 are not in its source")
-    return notes
+    theirs = {name: published.CHOSEN[name] for name in best.setting if name in published.CHOSEN}
+    return [
+        f"lowest WER: {describe(best.setting)}",
+        f"the paper's choice: {describe(theirs)}; the numbers of what else it tried are not in its source",
+    ]
 
 
 def _curves(systems: Sequence[System]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wildctc.errors import WildCTCError
@@ -13,8 +13,8 @@ from wildctc.reproduce.commands import Commands, Stopped
 from wildctc.reproduce.disagreement import probe_of, with_disagreement
 from wildctc.reproduce.grid import Run
 from wildctc.reproduce.results import RunResult
-from wildctc.reproduce.site import RESULT, Site, load_result
-from wildctc.reproduce.stages import Held, Stages, has_trunk
+from wildctc.reproduce.site import RESULT, Site, has_trunk, load_result
+from wildctc.reproduce.stages import Held, Stages
 
 LOOK = 2.0  # seconds until it is looked again whether a trunk has grown
 
@@ -57,8 +57,8 @@ class Runner:
                     pending.append(run)
             except WildCTCError as error:
                 self._fail(run, str(error))
-        if len(pending) < len(runs):
-            self.say(f"{len(runs) - len(pending)} of {len(runs)} runs are done")
+        if done := len(runs) - len(pending) - len(self.failed):
+            self.say(f"{done} of {len(runs)} runs are done")
         return pending
 
     def _is_done(self, run: Run) -> bool:
@@ -82,6 +82,8 @@ class Runner:
             with stages.commands.place() as environment:
                 self.say(f"{run}: {self.site.state(run)}")
                 result = stages.run(run, environment)
+                if self.keep:
+                    keep(self.site, [run], self.keep)
         except Held as held:
             self.say(f"{run}: left out, {held}")
         except Stopped:
@@ -89,8 +91,6 @@ class Runner:
         except WildCTCError as error:
             self._fail(run, str(error))
         else:
-            if self.keep:
-                keep(self.site, [run], self.keep)
             self.say(f"{run}: {summary(result)}, {(time.monotonic() - begun) / 60:.1f} min")
 
     def _fail(self, run: Run, why: str) -> None:
@@ -120,8 +120,6 @@ def collect(site: Site, runs: Sequence[Run], failed: dict[Path, str]) -> tuple[l
             missing.append(f"{run}: {why}")
             continue
         results.append(result)
-        if site.experiment.disagreement and not result.diverged and "disagreement" not in result.audit:
-            missing.append(f"{run}: not compared with the validators")
     return results, missing
 
 
@@ -136,6 +134,9 @@ def collect_kept(site: Site, runs: Sequence[Run], kept: Path) -> tuple[list[RunR
     if not kept.is_dir():
         raise WildCTCError(f"--from {kept}: no such folder")
     found = {run: load_result(kept_path(kept, run), site.experiment, run) for run in runs}
+    if not any(found.values()):
+        first = kept_path(kept, runs[0])
+        raise WildCTCError(f"--from {kept}: no result of {site.experiment.name} is there; the first would be {first}")
     return [r for r in found.values() if r is not None], [f"{run}: not there" for run, r in found.items() if r is None]
 
 
@@ -146,7 +147,13 @@ def keep(site: Site, runs: Sequence[Run], kept: Path) -> None:
         if path.exists() and site.state(run) in ("done", "diverged"):
             result = RunResult.load(path)
             result = with_disagreement(site, run, result) if site.experiment.disagreement else result
-            result.save(kept_path(kept, run))
+            _with_kept(result, kept_path(kept, run)).save(kept_path(kept, run))
+
+
+def _with_kept(result: RunResult, path: Path) -> RunResult:
+    """With what another experiment found with the same run: table2-respin does not ask the validators."""
+    old = RunResult.load(path) if path.exists() else None
+    return replace(result, audit=old.audit | result.audit) if old and old.metrics == result.metrics else result
 
 
 def kept_path(kept: Path, run: Run) -> Path:

@@ -19,7 +19,16 @@ from wildctc.reproduce.experiments import Experiment
 from wildctc.reproduce.grid import Run
 from wildctc.reproduce.results import RunResult
 from wildctc.reproduce.systems import CONTROL
-from wildctc.training.config import Config, apply_arguments, differences, load_recipe, parse_yaml, to_dict, validate
+from wildctc.training.config import (
+    Config,
+    apply_arguments,
+    differences,
+    flatten,
+    load_recipe,
+    parse_yaml,
+    to_dict,
+    validate,
+)
 
 RESULT = "result.json"
 
@@ -42,7 +51,8 @@ class Site:
 
     def words(self, run: Run) -> list[str]:
         """What `wildctc train` is given, but for the run's folder."""
-        changed = [word for key, value in run.setting.train.items() for word in (f"--{key}", str(value))]
+        train = {**run.task.train, **run.setting.train}
+        changed = [word for key, value in train.items() for word in (f"--{key}", str(value))]
         return [
             run.task.recipe, "--criterion", run.criterion, "--seed", str(run.seed),
             "--data.dir", str(self.data / run.task.data), "--data.cache", str(self.out / "features"),
@@ -56,8 +66,18 @@ class Site:
             config = copy.deepcopy(read_recipe(recipe))
             apply_arguments(config, words)
             validate(config)
+            self._check_declared(run, config)
             self._configs[run] = config
         return self._configs[run]
+
+    def _check_declared(self, run: Run, config: Config) -> None:
+        """Settings for all runs must leave what tells them apart: a row would be called what it is not."""
+        given = flatten(to_dict(config))
+        data = str(self.data / run.task.data)
+        for key, value in {"criterion": run.criterion, "seed": run.seed, "data.dir": data, **run.setting.train}.items():
+            if given[key] != value:
+                instead = {"criterion": "; choose with --criteria", "seed": "; choose with --seeds"}.get(key, "")
+                raise WildCTCError(f"--{key} {given[key]}: {key} is {value} in the run {run}, and stays so{instead}")
 
     def trunk(self, run: Run) -> Path | None:
         """The run whose first epochs this one shares, if it has any to share."""
@@ -68,7 +88,7 @@ class Site:
     def check_settings(self, run: Run) -> None:
         """A run that is there must have been begun with the settings of the grid."""
         path = self.folder(run) / "config.yaml"
-        if path.exists():
+        if path.exists() and (is_begun(path.parent) or (path.parent / RESULT).exists()):
             changed = differences(parse_yaml(path.read_text(encoding="utf-8"), str(path)), self.config(run))
             if changed:
                 raise WildCTCError(
@@ -103,8 +123,27 @@ def load_result(path: Path, experiment: Experiment, run: Run) -> RunResult | Non
     """A result, named as this experiment names the run: experiments share runs."""
     if not path.exists():
         return None
+    result = RunResult.load(path)
+    _check_is(result, run, path)
     labels: dict[str, Any] = {"task": run.task.name, "setting": dict(run.setting.shown)}
-    return replace(RunResult.load(path), experiment=experiment.name, **labels)
+    return replace(result, experiment=experiment.name, **labels)
+
+
+def _check_is(result: RunResult, run: Run, path: Path) -> None:
+    """A file may have been put where another belongs, or be of a grid that has changed since."""
+    found = {"criterion": result.criterion, "seed": result.seed} | flatten(result.config)
+    for key, value in {"criterion": run.criterion, "seed": run.seed, **run.setting.train}.items():
+        if result.config and found.get(key) != value:
+            raise WildCTCError(f"{path} is not the result of {run}: {key} is {found.get(key)} in it, not {value}")
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether there is anything to go on from."""
+    return (folder / "checkpoints" / "last.safetensors").exists() or is_trained(folder)
+
+
+def has_trunk(folder: Path) -> bool:
+    return (folder / "checkpoints" / "trunk.safetensors").exists()
 
 
 def is_trained(folder: Path) -> bool:

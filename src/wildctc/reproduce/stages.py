@@ -20,7 +20,7 @@ from wildctc.reproduce.disagreement import probe_of, reference_of
 from wildctc.reproduce.experiments import DAGGER
 from wildctc.reproduce.grid import Run, Task
 from wildctc.reproduce.results import RunResult, TestSet
-from wildctc.reproduce.site import RESULT, Site, is_held, is_trained, read_config, read_metrics
+from wildctc.reproduce.site import RESULT, Site, has_trunk, is_held, is_trained, read_config, read_metrics
 from wildctc.scoring import read_hyps, score
 
 MAX_BAD = "0.05"  # of a probed set: transcripts with a letter that training lacks, or longer than their audio
@@ -141,10 +141,6 @@ class Stages:
 
 def dagger_folder(folder: Path, dagger: float | None) -> Path:
     return folder if dagger is None else folder.with_name(f"{folder.name}-dagger{abs(dagger):g}")
-
-
-def has_trunk(folder: Path) -> bool:
-    return (folder / "checkpoints" / "trunk.safetensors").exists()
 
 
 @contextmanager

@@ -34,6 +34,8 @@ def turned_tables(title: str, measured: Rates, published: Rates) -> list[Table]:
         cells = [Cell(number(x, 1), bold=bool(low)) for x, low in zip(reduction(mean), lowest(mean), strict=True)]
         table.rows.append([Cell("Δ"), Cell(NONE), *cells[1:]])
         table.notes[0] = "Δ: relative reduction (%) of the average against CTC; bold or *: lowest of the row, highest Δ"
+    apart = reduction(measured.mean()) - reduction(published.where(measured).mean())
+    tables[-1].rows.append([Cell("Δ"), Cell(NONE), *(Cell(number(x, 1, signed=True)) for x in apart[1:])])
     return tables
 
 
