@@ -16,7 +16,14 @@ from reproducing import SHORT, TINY, install, reproduce, speech
 from wildctc.errors import Diverged, WildCTCError
 from wildctc.files import only_one
 from wildctc.reproduce import commands
-from wildctc.reproduce.experiments import EXPERIMENTS, IBAN_EPOCH_SCALE, IBAN_H_LOW, SEVEN, find_experiment
+from wildctc.reproduce.experiments import (
+    EXPERIMENTS,
+    IBAN_EPOCH_SCALE,
+    IBAN_H_LATER,
+    IBAN_H_LOW,
+    SEVEN,
+    find_experiment,
+)
 from wildctc.reproduce.grid import select, shard
 from wildctc.reproduce.results import RunResult
 from wildctc.reproduce.runner import collect_kept, keep
@@ -48,7 +55,7 @@ def test_every_experiment_of_the_paper_is_declared():
         "table2-librispeech": 7, "table2-fleurs": 14 * 7, "table2-respin": 9 * 7, "table2": 24 * 7,
         "table3-conformer": 7,
         "figure2-tau": 9, "figure2-kappa": 6, "retune-otc-w": 13, "table4-disagreement": 63,
-        "iban": 41, "iban-corrupted": 24, "iban-length": 12,
+        "iban": 43, "iban-corrupted": 24, "iban-length": 12,
     }  # fmt: skip
     for experiment in EXPERIMENTS.values():
         assert len(set(folders(experiment.runs))) == len(experiment.runs)
@@ -76,6 +83,7 @@ def test_iban_changes_a_schedule_for_its_whole_family_and_shows_the_published_on
         assert (found[name].epoch_scale, found[name].h_low) == (IBAN_EPOCH_SCALE, None)
     for name in ("otc-t-h", "otc-tw-h"):
         assert (found[name].epoch_scale, found[name].h_low) == (None, IBAN_H_LOW)
+    assert found["otc-tw-h-later"].h_low == IBAN_H_LATER
     for name in ("ctc", "otc-t-published", "otc-tw-published", "otc-tw-h-published"):
         assert set(vars(found[name]).values()) == {None}
 
@@ -103,7 +111,7 @@ def test_a_longer_run_has_a_trunk_of_its_own_length(tmp_path):
 def test_one_run_is_chosen_by_its_name():
     runs = find_experiment("iban").runs
     assert folders(select(runs, names=["iban/otc-tw/seed1"])) == ["iban/otc-tw/seed1"]
-    assert len(select(runs, names=["iban/otc-tw*/seed0"])) == 4  # otc-tw and otc-tw-h, with both schedules
+    assert len(select(runs, names=["iban/otc-tw*/seed0"])) == 5  # otc-tw and otc-tw-h, with all their schedules
     assert folders(select(runs, seeds=[7], names=["iban/ctc/*"])) == ["iban/ctc/seed7"]
     with pytest.raises(WildCTCError, match=r"--runs: no run is called 'otc-tw'; their names are as iban/ctc/seed0"):
         select(runs, names=["otc-tw"])

@@ -123,6 +123,7 @@ RETUNED = [retuned(word_tau, *self_loop) for word_tau in WORD_TAUS for self_loop
 
 IBAN_EPOCH_SCALE = 6.0  # 30 / (9 epochs − 4 of plain CTC): the published schedule in the epochs that there are
 IBAN_H_LOW = 0.21  # of all entropy criteria: the smoothed dev entropy of plain CTC (seed 0) at its end, docs/results.md
+IBAN_H_LATER = 0.105  # half of it, thought of after its results were seen
 IBAN_AUDIT = "iban/test-audit.jsonl"
 IBAN_STEPS = (
     Step("iban/rejected.jsonl", ("prepare", "jsonl", "{corpus}", "{data}/iban", "--hours", "3.2")),
@@ -165,10 +166,12 @@ def iban_grid(tasks: Sequence[Task], criteria: Sequence[str], seeds: Sequence[in
 def iban_runs() -> tuple[Run, ...]:
     tasks, seeds = [iban("iban")], range(5)
     published = Setting("published", {"schedule": "published"})
+    later = Setting("later", {"h_low": IBAN_H_LATER}, {"schedule.h_low": IBAN_H_LATER})
     return (
         *iban_grid(tasks, ("ctc", "otc-t", "otc-tw", "otc-tw-h"), seeds),
         *iban_grid(tasks, ("otc-w", "otc-w-tuned", "otc-t-h"), seeds),
         *grid(tasks, ("otc-t", "otc-tw", "otc-tw-h"), (0, 1), [published]),
+        *grid(tasks, ["otc-tw-h"], (0, 1), [later]),
     )
 
 
