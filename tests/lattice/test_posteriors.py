@@ -166,3 +166,13 @@ def test_a_weight_can_be_learned(backend):
         losses.append(loss.item())
     assert all(later < earlier for earlier, later in itertools.pairwise(losses))
     assert weight.item() > -5
+
+
+def test_posteriors_are_the_same_in_inference_mode(backend):
+    batch = batch_of(full_lengths=True)
+    wanted = wildcard_posteriors(**batch.arguments(), backend=backend)
+    with torch.inference_mode():
+        batch = batch.with_logits(batch.logits.clone())  # made in it
+        found = wildcard_posteriors(**batch.arguments(), backend=backend)
+    assert torch.equal(found.skipped, wanted.skipped)
+    assert wanted.skipped.any()

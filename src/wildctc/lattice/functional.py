@@ -172,8 +172,11 @@ def _native_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
 
 
 def _reference_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
-    weights = [w.detach().clone().requires_grad_() if w is not None else None for w in lattice.weights]
-    with torch.enable_grad():
+    # nothing is recorded in inference mode, which enable_grad does not leave, nor of a tensor that was made there
+    with torch.inference_mode(False), torch.enable_grad():
+        fields = (x.clone() if isinstance(x, Tensor) and x.is_inference() else x for x in lattice)
+        lattice = Lattice(*fields)  # type: ignore[arg-type]
+        weights = [w.detach().clone().requires_grad_() if w is not None else None for w in lattice.weights]
         log_likelihood = reference.log_likelihood(
             lattice._replace(
                 logits=lattice.logits.detach(), bypass=weights[0], self_loop=weights[1], word_bypass=weights[2]
@@ -181,7 +184,7 @@ def _reference_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
         )
         given = [w for w in weights if w is not None]
         # without frames nothing depends on a weight
-        connected = given and log_likelihood.requires_grad
+        connected = given and lattice.logits.shape[0]
         found = (
             torch.autograd.grad(log_likelihood.sum(), given, allow_unused=True) if connected else [None] * len(given)
         )
