@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from batches import KINDS, Batch, draw_batch
+from torch.autograd import forward_ad
 
 from wildctc import Wildcards, wildcard_ctc_loss
 from wildctc.lattice import ops
@@ -178,3 +179,39 @@ def test_a_compiled_step_on_the_reference_backend_has_no_graph_break_either():
     torch.testing.assert_close(compiled(logits, targets, *rest), loss(logits, targets, *rest))
     with pytest.raises(ValueError, match="utterance 1"):
         compiled(logits, torch.tensor([[1] * targets.shape[1], [99] * targets.shape[1]]), *rest)
+
+
+def test_a_second_derivative_is_refused_and_not_taken_for_zero():
+    batch = batch_of("TW", full_lengths=True)
+    batch.logits.requires_grad_()
+    bypass = batch.wildcards.bypass.requires_grad_()
+
+    class Subclass(torch.Tensor):  # goes through the operator of torch.library
+        pass
+
+    for logits in (batch.logits, batch.logits.as_subclass(Subclass)):
+        loss = wildcard_ctc_loss(**batch.with_logits(logits).arguments(), zero_infinity=True, backend="native")
+        for gradient in torch.autograd.grad(loss, [batch.logits, bypass], create_graph=True):
+            with pytest.raises(NotImplementedError, match='backend="reference"'):
+                gradient.square().sum().backward()
+
+
+def test_the_gradient_is_the_same_where_the_backward_pass_is_recorded():
+    batch = batch_of("TW", full_lengths=True)
+    batch.logits.requires_grad_()
+    given = {**batch.arguments(), "zero_infinity": True, "backend": "native"}
+    (wanted,) = torch.autograd.grad(wildcard_ctc_loss(**given), batch.logits)
+    wildcard_ctc_loss(**given).backward(create_graph=True)
+    assert torch.equal(batch.logits.grad, wanted)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_forward_mode_is_refused_and_not_lost(requires_grad):
+    batch = batch_of("TW", full_lengths=True)
+    logits = batch.logits.requires_grad_(requires_grad)
+    with forward_ad.dual_level():
+        dual = batch.with_logits(forward_ad.make_dual(logits, torch.ones_like(logits)))
+        with pytest.raises(NotImplementedError, match='backend="reference"'):
+            wildcard_ctc_loss(**dual.arguments(), backend="native")
+        loss = wildcard_ctc_loss(**dual.arguments(), reduction="sum", zero_infinity=True, backend="reference")
+        assert forward_ad.unpack_dual(loss).tangent.abs() < 1e-6  # a softmax does not see what is added to all logits

@@ -7,6 +7,7 @@ autograd.Function, because dispatching a custom operator costs more than the who
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from wildctc.lattice import native
 from wildctc.lattice.arcs import Lattice, check_values, compute_dtype
@@ -21,6 +22,8 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool) -> Tensor:
     want = [x is not None and x.requires_grad and torch.is_grad_enabled() for x in inputs]
     if torch.compiler.is_compiling() or type(lattice.logits) not in (Tensor, torch.nn.Parameter):
         return loss_op(*lattice, reduction, zero_infinity, want)[0]
+    if any(x is not None and unpack_dual(x).tangent is not None for x in inputs):
+        raise NotImplementedError('forward-mode derivatives of the loss need backend="reference"')
     if not any(want):
         return native.loss(lattice, reduction, zero_infinity, want)[0]
     return _Loss.apply(*lattice, reduction, zero_infinity)
@@ -37,18 +40,36 @@ class _Loss(torch.autograd.Function):
         return result
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         # Given away, not lent: a leaf's .grad then needs no copy. A second backward computes them anew.
         tensors = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         rest, reduction, zero_infinity, want = ctx.rest
-        if gradients is None:
-            gradients = native.loss(Lattice(*tensors, *rest), reduction, zero_infinity, want)[1]
-        if not (grad.item() == 1 if grad.dim() == 0 else (grad == 1).all()):
-            gradients = scaled(gradients, grad)
-        gradients[0] = in_dtype(gradients[0], tensors[0].dtype)
+        with torch.no_grad():
+            if gradients is None:
+                gradients = native.loss(Lattice(*tensors, *rest), reduction, zero_infinity, want)[1]
+            if not (grad.item() == 1 if grad.dim() == 0 else (grad == 1).all()):
+                gradients = scaled(gradients, grad)
+            gradients[0] = in_dtype(gradients[0], tensors[0].dtype)
+        if torch.is_grad_enabled():
+            gradients = differentiable_once(gradients, grad, *(tensors[i] for i in _DIFFERENTIABLE))
         return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None
+
+
+def differentiable_once(gradients: native.Gradients, *inputs: Tensor | None) -> native.Gradients:
+    """For a backward pass that is recorded (create_graph=True): gradients that depend on the inputs, and refuse to be
+    differentiated, where they would pass for constants."""
+    return [g if g is None else _Once.apply(g, *inputs) for g in gradients]
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gradient, *inputs):
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise NotImplementedError('the loss can be differentiated once; for more use backend="reference"')
 
 
 def scaled(gradients: native.Gradients, grad: Tensor) -> native.Gradients:
@@ -110,9 +131,13 @@ def _setup_context(ctx, inputs, output) -> None:
 
 
 def _backward(ctx, grads):
-    gradients = [g if wanted else None for g, wanted in zip(ctx.saved_tensors, ctx.want, strict=True)]
-    gradients = scaled(gradients, grads[0])
-    gradients[0] = in_dtype(gradients[0], ctx.dtype)
+    saved = ctx.saved_tensors
+    gradients = [g if wanted else None for g, wanted in zip(saved, ctx.want, strict=True)]
+    with torch.no_grad():
+        gradients = scaled(gradients, grads[0])
+        gradients[0] = in_dtype(gradients[0], ctx.dtype)
+    if torch.is_grad_enabled():
+        gradients = differentiable_once(gradients, grads[0], *saved)  # saved outputs, which depend on the inputs
     return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None, None
 
 
