@@ -132,6 +132,7 @@ def test_pieces_and_the_units_of_a_run_can_be_drawn(tmp_path, capsys):
         (["--run", "nowhere"], "nowhere"),
         (["--run", "a", "--spm", "b"], "one of them says what the units are"),
         (["-o", "."], "cannot write .: is a directory"),
+        (["-o", "g.png"], "g.png: the picture is an SVG: give -o a name that ends in .svg"),
     ],
 )
 def test_mistakes_are_one_line(words, message, tmp_path, monkeypatch, capsys):
@@ -140,6 +141,14 @@ def test_mistakes_are_one_line(words, message, tmp_path, monkeypatch, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert len(error.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_a_text_without_a_word_is_refused(text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["graph", text]) == 2
+    assert capsys.readouterr().err == "wildctc: TEXT is empty\n"
     assert not list(tmp_path.iterdir())
 
 

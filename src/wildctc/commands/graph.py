@@ -26,6 +26,10 @@ def run(options: argparse.Namespace) -> None:
 
     if options.run_folder and options.spm:
         raise WildCTCError("--run and --spm: one of them says what the units are")
+    if not options.text.strip():
+        raise WildCTCError("TEXT is empty")
+    if Path(options.output).suffix.lower() not in ("", ".svg"):
+        raise WildCTCError(f"{options.output}: the picture is an SVG: give -o a name that ends in .svg")
     name = options.criterion or (None if options.run_folder else "otc-tw")
     criterion = criterion_at(name, options.epoch, options.run_folder)
     tokens, words = _tokens(options)
@@ -49,6 +53,6 @@ def _tokens(options: argparse.Namespace) -> tuple[list[str], list[int]]:
         except (OSError, RuntimeError) as error:
             raise WildCTCError(f"{options.spm}: not a SentencePiece model ({error})") from None
     else:
-        units = CharUnits.train([options.text or " "], Normalizer())
+        units = CharUnits.train([options.text], Normalizer())
     labels = units.encode(options.text)
     return [units.tokens[label] for label in labels], units.words(labels)
