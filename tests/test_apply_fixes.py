@@ -42,6 +42,12 @@ def test_a_fix_changes_the_text_and_nothing_else(tmp_path, capsys):
     assert "1 fixed, 1 accepted, 0 skipped" in out
 
 
+def test_the_manifest_is_never_written_over(tmp_path, capsys):
+    assert apply(tmp_path, ROWS, [fix("a", "selamat pagi ann", "selamat petang ann")], out="manifest.jsonl") == 2
+    assert "it is what is read, and would be lost" in capsys.readouterr().err
+    assert read_rows(tmp_path / "manifest.jsonl") == ROWS
+
+
 def test_a_decision_about_another_transcript_is_refused_by_name_and_the_rest_applied(tmp_path, capsys):
     decisions = [
         fix("a", "selamat malam ann", "selamat petang ann"),

@@ -210,6 +210,25 @@ def test_a_corrupted_manifest_is_not_corrupted_again_since_its_truth_would_be_lo
     assert not (tmp_path / "twice.jsonl").exists()
 
 
+def test_what_is_read_is_never_written_over(tmp_path, capsys):
+    path = tmp_path / "m.jsonl"
+    path.write_text(json.dumps({"id": "a", "audio": "a.wav", "text": "some words and more", "duration": 1.0}))
+    before = path.read_bytes()
+    (tmp_path / "link.jsonl").symlink_to(path)
+    for name in ("m.jsonl", "link.jsonl"):
+        assert main(["corrupt", str(path), "--words", "0.5", "-o", str(tmp_path / name)]) == 2
+        assert "it is what is read, and would be lost" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_a_rate_that_comes_to_no_edit_is_said(tmp_path, capsys):
+    path = tmp_path / "m.jsonl"
+    path.write_text(json.dumps({"id": "a", "audio": "a.wav", "text": "some words and more", "duration": 1.0}))
+    words = ["corrupt", str(path), "-o", str(tmp_path / "o.jsonl"), "--words", "0.1", "--characters", "0.2"]
+    assert main(words) == 0
+    assert capsys.readouterr().err == "words 0.1 of 4 is less than half an edit: there will be none\n"
+
+
 def test_texts_are_normalised_as_asked_before_they_are_corrupted(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text(json.dumps({"id": "a", "audio": "a.wav", "text": "Cafe\u0301,  Noir!", "duration": 1.0}))

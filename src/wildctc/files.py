@@ -66,9 +66,11 @@ def make_folder(path: Path) -> Path:
     return path
 
 
-def check_writable(path: Path) -> None:
-    """Find out before long work whether `path` can be written after it."""
+def check_writable(path: Path, source: str | Path | None = None) -> None:
+    """Find out before long work whether `path` can be written after it. source: what it is made from, and must stay."""
     make_folder(path.parent)
+    if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
+        raise WildCTCError(f"cannot write {path}: it is what is read, and would be lost; give another name")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         reason = "is a directory" if path.is_dir() else "permission denied"
         raise WildCTCError(f"cannot write {path}: {reason}")

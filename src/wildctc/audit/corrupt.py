@@ -7,6 +7,7 @@ sign or accent loses its letter, and no conjunct is torn.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,7 @@ from wildctc.text import Normalizer
 
 CHARACTER_KINDS = ("substitution", "insertion", "deletion")
 WORD_KINDS = (*CHARACTER_KINDS, "join", "split")
+_log = logging.getLogger(__name__)
 TRIES = 30  # draws of a replacement before the rest of the corpus is searched one by one
 
 
@@ -82,6 +84,8 @@ def corrupt(
         passes.append(("characters", characters, units, character_kinds, _Pool(_written(*unit) for unit in units)))
     for name, rate, units, kinds, pool in passes:
         hits = round(_checked_rate(name, rate) * len(units))
+        if not hits:
+            _log.warning("%s %g of %s is less than half an edit: there will be none", name, rate, f"{len(units):,}")
         done = _hit(units, hits, kinds, _Draw(rng, pool, variants or {}, whole_words=name == "words"))
         if done < hits:
             raise WildCTCError(

@@ -84,7 +84,7 @@ def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output
     only the manifest is in capitals throughout, fixes are brought into the manifest's case.
     """
     manifest, output = Path(manifest), Path(output)
-    check_writable(output)
+    check_writable(output, source=manifest)
     rows = list(read_utterances(manifest))
     decisions = _in_the_case_of([u for _, utterances in rows for u in utterances], decisions)
     result, seen, lines = Applied(output), set[str](), []

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
             f"{options.manifest} has errors on purpose already, and their truth would be lost: "
             "corrupt the manifest that it was made from; all rates can be given at once"
         )
-    check_writable(output)
+    check_writable(output, source=options.manifest)
     truths = [normalize(utterance.text) for utterance in utterances]
     corrupted = corrupt(
         truths,
