@@ -72,29 +72,35 @@ PANELS = {
 
 
 def draw_curves(systems: Sequence[System], title: str = "") -> str:
-    """By epoch: means over seeds, and a thin line for each seed."""
+    """By epoch: means over seeds, and a thin line for each seed. What is shared with plain CTC is drawn as that."""
     systems = [system for system in systems if any(run.metrics for run in system.runs.values())]
-    runs = [run for system in systems for run in system.runs.values()]
-    shared = max(run.config.get("training", {}).get("ctc_epochs", 0) for run in runs)
-    with _drawing(10, 7.6) as (figure, svg):
-        wer, entropy, doubts, weights = figure.subplots(2, 2, sharex=True).flat
+    shared = max(_shared(system) for system in systems)
+    with _drawing(10, 9.6) as (figure, svg):
+        wer, entropy, doubts, names, *weights = figure.subplots(3, 2, sharex=True).flat
         for axes, (heading, (name, scale)) in zip((wer, entropy, doubts), PANELS.items(), strict=True):
             axes.set_title(heading)
             for system, line in _with_lines(systems):
                 _curve(axes, system, name, scale, line)
             axes.set_ylim(bottom=0)
         _zoom(wer, systems)
-        _weights(weights, systems)
-        for axes in (wer, entropy, doubts, weights):
+        for axes, (heading, name) in zip(weights, WEIGHTS.items(), strict=True):
+            axes.set_title(heading)
+            _weights(axes, systems, name)
+        for axes in (wer, entropy, doubts, *weights):
             axes.set_xlabel("epoch; left of the dashes: plain CTC, shared by a seed" if shared else "epoch")
             axes.tick_params(labelbottom=True)
             if shared:
                 axes.axvline(shared + 0.5, color="#888888", linestyle=(0, (2, 3)), linewidth=1)
             axes.xaxis.get_major_locator().set_params(integer=True)
-        figure.suptitle(title, fontsize=12)
-        handles, names = wer.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=min(4, len(names)))
+        names.set_axis_off()
+        heading = f"{title}: means over seeds, thin: single seeds\nbelow, thin on thick: the same weights".lstrip(": ")
+        names.legend(*wer.get_legend_handles_labels(), loc="center", title=heading)
         return svg()
+
+
+def _shared(system: System) -> int:
+    """How many epochs of plain CTC the runs have begun with."""
+    return max(run.config.get("training", {}).get("ctc_epochs", 0) for run in system.runs.values())
 
 
 def _curve(axes: Any, system: System, name: str, scale: float, line: Any) -> None:
@@ -103,7 +109,8 @@ def _curve(axes: Any, system: System, name: str, scale: float, line: Any) -> Non
     for run in runs if len(runs) > 1 else []:
         axes.plot(list(run), list(run.values()), color=colour, linewidth=0.6, alpha=0.35)
     means = _mean_by_epoch(system, name, scale)
-    axes.plot(list(means), list(means.values()), color=colour, linestyle=line, linewidth=1.8, label=system.name)
+    count = f", {len(runs)} seed{'s' * (len(runs) > 1)}"
+    axes.plot(list(means), list(means.values()), color=colour, ls=line, lw=1.8, label=system.name + count)
 
 
 def _zoom(axes: Any, systems: Sequence[System]) -> None:
@@ -115,24 +122,27 @@ def _zoom(axes: Any, systems: Sequence[System]) -> None:
         axes.set_ylim(min(late) - margin, max(late) + margin)
 
 
-def _weights(axes: Any, systems: Sequence[System]) -> None:
-    axes.set_title("Log-weight of a bypass; dotted: of a word bypass")
-    for i, (system, line) in enumerate(_with_lines(systems)):
-        width = 1.5 + 0.7 * (len(systems) - 1 - i)  # of equal schedules all are seen: thin on thick
-        for name, style in (("bypass", line), ("word_bypass", ":")):
-            means = _mean_by_epoch(system, name)
-            axes.plot(list(means), list(means.values()), color=COLOURS[system.criterion], ls=style, lw=width)
+WEIGHTS = {"Log-weight of a token bypass": "bypass", "Log-weight of a word bypass": "word_bypass"}
+
+
+def _weights(axes: Any, systems: Sequence[System], name: str) -> None:
+    having = [(system, line) for system, line in _with_lines(systems) if _mean_by_epoch(system, name)]
+    for i, (system, line) in enumerate(having):
+        means = _mean_by_epoch(system, name)
+        width = 1.5 + 0.9 * (len(having) - 1 - i)  # of equal schedules all are seen: thin on thick
+        axes.plot(list(means), list(means.values()), color=COLOURS[system.criterion], ls=line, lw=width)
     axes.set_yscale("symlog", linthresh=0.1)
     axes.set_yticks([-20, -5, -1, -0.2, -0.05, 0], ["−20", "−5", "−1", "−0.2", "−0.05", "0"])
     axes.minorticks_off()
-    if not any(len(line.get_xdata()) for line in axes.lines):
+    if not having:
         axes.set_axis_off()
-        axes.text(0.5, 0.5, "none: plain CTC", ha="center", va="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes)
 
 
 def _by_epoch(system: System, name: str, scale: float = 1.0) -> list[dict[int, float]]:
-    """A metric of each run, in the epochs that have it."""
-    histories = [run.metrics for run in system.runs.values()]
+    """A metric of each run, in the epochs of its own that have it."""
+    first = 1 if system.criterion == CONTROL else _shared(system) + 1
+    histories = [[m for m in run.metrics if m["epoch"] >= first] for run in system.runs.values()]
     return [{m["epoch"]: scale * m[name] for m in history if m.get(name) is not None} for history in histories]
 
 
@@ -163,7 +173,7 @@ def draw_differences(compared: Sequence[Compared]) -> str:
             for place, one in enumerate(rows):
                 _difference(axes, place, one.system.criterion, getattr(one.paired, rate))
             axes.axvline(0, color=COLOURS[CONTROL], linewidth=1)
-            axes.set_title(f"{title} to {CONTROL}, points; 95% interval")
+            axes.set_title(f"{title} to {CONTROL}, points; 95% interval; dots: seeds")
             axes.set_xlabel(f"left of the line: fewer errors than {CONTROL}")
             axes.grid(axis="y", visible=False)
             axes.locator_params(axis="x", nbins=6)
