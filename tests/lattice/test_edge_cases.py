@@ -126,7 +126,35 @@ def test_broken_logits_poison_their_utterance_alone(value, backend):
     post = wildcard_posteriors(**batch.arguments(), backend=backend)
     assert post.log_likelihood.isnan().tolist() == [False, True, False]
     assert post.bypass[::2].isfinite().all()
+    for family in (post.bypass, post.self_loop, post.skipped):
+        assert family[1].isnan().all()
     assert [math.isnan(a.score) for a in wildcard_align(**batch.arguments(), backend=backend)] == [False, True, False]
+
+
+def test_the_weights_of_an_utterance_without_a_likelihood_have_no_gradient(backend):
+    batch = batch_of("T")
+    batch.target_lengths = [6, 4, 6]
+    batch.logits[7, 1, 3] = math.nan
+    weights = [torch.zeros(3, width, requires_grad=True) for width in (6, 7)]
+    batch.wildcards = Wildcards(*weights)
+    wildcard_ctc_loss(**batch.arguments(), backend=backend).backward()
+    for weight, used in zip(weights, (4, 5), strict=True):
+        assert weight.grad[1, :used].isnan().all()
+        assert not weight.grad[1, used:].any()
+        assert weight.grad[::2].isfinite().all()
+
+
+def test_padding_of_weights_has_gradient_zero_whatever_stands_there(backend):
+    batch = batch_of("T")
+    batch.target_lengths = [6, 4, 0]
+    weights = [torch.zeros(3, width) for width in (6, 7)]
+    weights[0][1, 4:] = weights[1][2, 1:] = math.nan
+    weights[0][2] = weights[1][1, 5:] = math.inf
+    batch.wildcards = Wildcards(*(w.requires_grad_() for w in weights))
+    wildcard_ctc_loss(**batch.arguments(), backend=backend).backward()
+    assert all(w.grad.isfinite().all() for w in weights)
+    assert not weights[0].grad[1, 4:].any()
+    assert not weights[1].grad[2, 1:].any()
 
 
 def test_what_stands_past_the_lengths_is_ignored(backend):
@@ -258,6 +286,28 @@ def test_non_contiguous_logits(backend):
         found, found_gradient = loss_and_gradient(batch.with_logits(view), backend)
         torch.testing.assert_close(found, loss, rtol=1e-12, atol=0)
         torch.testing.assert_close(found_gradient, gradient, rtol=1e-10, atol=1e-12)
+
+
+def test_logits_that_overlap_in_memory(backend):
+    row = torch.randn(80, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    batch = batch_of(size=2, frames=20)
+    for strides in ((1, 1, 1), (2, 1, 1), (1, 3, 1), (0, 8, 1)):
+        view = row.as_strided((20, 2, 8), strides)
+        loss, gradient = loss_and_gradient(batch.with_logits(view), backend)
+        wanted, wanted_gradient = loss_and_gradient(batch.with_logits(view.clone()), backend)
+        torch.testing.assert_close(loss, wanted)
+        torch.testing.assert_close(gradient, wanted_gradient)
+
+
+def test_logits_and_weights_whose_sign_is_to_be_turned(backend):
+    """The imaginary part of a conjugate: its memory holds the negative of what it says."""
+    batch = batch_of("T")
+    batch.wildcards = Wildcards(bypass=torch.randn(3, 6, dtype=torch.complex128).conj().imag)
+    lazy = torch.complex(torch.zeros_like(batch.logits), -batch.logits).conj().imag
+    assert lazy.is_neg()
+    found = loss_and_gradient(batch.with_logits(lazy), backend)
+    batch.wildcards = Wildcards(bypass=batch.wildcards.bypass.resolve_neg())
+    torch.testing.assert_close(found, loss_and_gradient(batch, backend))
 
 
 def test_an_expanded_frame_receives_the_sum_of_its_gradients(backend):

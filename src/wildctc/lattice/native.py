@@ -1,5 +1,6 @@
 """The C++ backend: addresses of tensors go in, results come out in tensors made here."""
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -19,14 +20,16 @@ class Batch:
     """A lattice with its tensors in the form that C++ reads, kept alive for as long as their addresses are used."""
 
     def __init__(self, lattice: Lattice) -> None:
-        logits = lattice.logits
+        logits = lattice.logits.resolve_neg()
         if logits.dtype not in _DTYPES:
             raise ValueError(f"logits are {logits.dtype}, must be float32, float64, float16 or bfloat16")
         targets = lattice.targets.contiguous()
         words = lattice.words.contiguous() if lattice.words is not None else None
         input_lengths = lattice.input_lengths.contiguous()
         target_lengths = lattice.target_lengths.contiguous()
-        weights = [w.detach().to(torch.float64).contiguous() if w is not None else None for w in lattice.weights]
+        weights = [
+            w.detach().to(torch.float64).resolve_neg().contiguous() if w is not None else None for w in lattice.weights
+        ]
         self._alive = (logits, targets, words, input_lengths, target_lengths, weights)
         self.native = _native.Batch(
             logits.data_ptr(),
@@ -74,10 +77,12 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool, want: Sequence[b
 
 def gradient_like(logits: Tensor) -> Tensor:
     """In the logits' own memory order if that has C innermost; float32 for the half types, until it has been scaled."""
-    if logits.stride(2) == 1 and logits.dtype == compute_dtype(logits):
-        return torch.empty_like(logits)
-    layout = torch.preserve_format if logits.stride(2) == 1 else torch.contiguous_format
-    return torch.empty_like(logits, dtype=compute_dtype(logits), memory_format=layout)
+    dtype = compute_dtype(logits)
+    if logits.stride(2) == 1:
+        gradient = torch.empty_like(logits) if logits.dtype == dtype else torch.empty_like(logits, dtype=dtype)
+        if gradient.stride(2) == 1:  # of logits that overlap in memory the order is not kept
+            return gradient
+    return torch.empty_like(logits, dtype=dtype, memory_format=torch.contiguous_format)
 
 
 def run(
@@ -99,7 +104,17 @@ def run(
         *((c.data_ptr(), c.shape[1]) if c is not None else (0, 0) for c in counts),
         torch.get_num_threads(),
     )
+    if any(c is not None for c in counts) and losses.isnan().any():
+        _lose_counts(lattice.target_lengths, losses, counts)
     return reduced
+
+
+def _lose_counts(target_lengths: Tensor, losses: Tensor, counts: Sequence[Tensor | None]) -> None:
+    """Where there is no likelihood, there are no posteriors: NaN, but for padding."""
+    for count, extra in zip(counts, (0, 1, 0), strict=True):
+        if count is not None:
+            arcs = torch.arange(count.shape[1]) < target_lengths.unsqueeze(1) + extra
+            count[losses.isnan().unsqueeze(1) & arcs] = math.nan
 
 
 def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -59,8 +59,10 @@ def make_graph(lattice: Lattice) -> Graph:
     labels = padded_rows(lattice.targets, lattice.target_lengths, 0)
     size, width = labels.shape
     dtype, device = compute_dtype(lattice.logits), labels.device
+    index = torch.arange(width + 1, device=device)
     full = [
-        w.to(dtype)[:, : width + extra]
+        # what stands in padding, NaN too, is never read
+        torch.where(index[: width + extra] < lengths.unsqueeze(1) + extra, w.to(dtype)[:, : width + extra], ABSENT)
         if w is not None
         else torch.full((size, width + extra), v, dtype=dtype, device=device)
         for w, v, extra in zip(lattice.weights[:2], lattice.values[:2], (0, 1), strict=True)
@@ -76,11 +78,9 @@ def make_graph(lattice: Lattice) -> Graph:
         starts = words != torch.cat([edge, words[:, :-1]], 1)
         ends = words != torch.cat([words[:, 1:], edge], 1)
         if lattice.loops_at_words:
-            positions = torch.arange(width + 1, device=device)
-            boundary = torch.cat([starts, starts.new_ones(size, 1)], 1) | (positions == lengths.unsqueeze(1))
+            boundary = torch.cat([starts, starts.new_ones(size, 1)], 1) | (index == lengths.unsqueeze(1))
             self_loop = torch.where(boundary, self_loop, ABSENT)
-        index = torch.arange(width, device=device)
-        first = torch.where(starts, index, 0).cummax(1).values if width else words
+        first = torch.where(starts, index[:width], 0).cummax(1).values if width else words
         word_start[:, 1:] = torch.where(words >= 0, first, 0)
         weight = lattice.word_bypass
         if weight is not None and weight.shape[1]:

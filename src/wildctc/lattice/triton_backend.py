@@ -296,8 +296,10 @@ def backward(
 
 def gradient_like(logits: Tensor) -> Tensor:
     """In the logits' own memory order if that has C innermost."""
-    layout = torch.preserve_format if logits.stride(2) == 1 else torch.contiguous_format
-    return torch.empty_like(logits, memory_format=layout)
+    gradient = torch.empty_like(logits)
+    if gradient.stride(2) == 1:  # of logits that overlap in memory the order is not kept
+        return gradient
+    return torch.empty_like(logits, memory_format=torch.contiguous_format)
 
 
 def _by_label(lattice: Lattice, packed: Packed) -> tuple[Tensor, Tensor]:
