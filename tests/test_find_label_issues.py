@@ -170,3 +170,31 @@ import torch, wildctc
 wildctc.find_label_issues(torch.randn(9, 1, 4), torch.tensor([[1, 2]]), [9], [2], tokens="_ ab")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"input_lengths": [9.7]}, ValueError, "input_lengths must be integers, got torch.float32"),
+        ({"target_lengths": torch.tensor([5.0])}, ValueError, "target_lengths must be integers, got torch.float32"),
+        (
+            {"targets": ids("hello")[None].float()},
+            ValueError,
+            "targets must be a tensor of integers, got torch.float32",
+        ),
+        ({"targets": [[1, 2, 3, 4, 5]]}, ValueError, "targets must be a tensor of integers, got <class 'list'>"),
+        ({"tokens": dict(enumerate(TOKENS))}, TypeError, "tokens must be a list or a string"),
+        ({"logits": sharp("h_e_l_l__oo").unsqueeze(1).numpy()}, TypeError, "logits must be a tensor, got ndarray"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_and_not_rounded(change, error, message):
+    given = {"logits": sharp("h_e_l_l__oo").unsqueeze(1), "targets": ids("hello")[None], "tokens": TOKENS}
+    with pytest.raises(error, match=message):
+        wildctc.find_label_issues(**{**given, "input_lengths": [11], "target_lengths": [5], **change})
+
+
+def test_a_frame_without_any_possible_output_is_refused():
+    logits = sharp("h_e_l_l__oo").unsqueeze(1)
+    logits[3] = -torch.inf
+    with pytest.raises(ValueError, match="utterance 0: its logits are not numbers"):
+        wildctc.find_label_issues(logits, ids("hello")[None], [11], [5], tokens=TOKENS)

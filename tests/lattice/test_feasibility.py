@@ -1,5 +1,7 @@
 """Which utterances have too few frames, told from the transcript alone (brute force: test_brute_force.py)."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -67,3 +69,25 @@ def test_padding_does_not_matter(padding):
     targets = torch.tensor([[1, 1, padding], [padding] * 3])
     assert infeasible(targets, [2, 0], [2, 0]) == [Infeasible(0, 2, 3, 1)]
     assert infeasible(targets[1:], [4], [0]) == []
+
+
+def test_one_utterance_without_a_batch_dimension_is_taken_as_the_loss_takes_it():
+    targets, words = torch.tensor([1, 1, 2]), torch.tensor([0, 0, 1])
+    for wildcards in (
+        Wildcards(word_bypass=0.0),
+        Wildcards(bypass=torch.zeros(3)),
+        Wildcards(bypass=torch.zeros(3, requires_grad=True), word_bypass=torch.zeros(2)),
+    ):
+        for frames in range(4):
+            given = {"wildcards": wildcards, "words": words}
+            loss = wildcard_ctc_loss(torch.zeros(frames, 3), targets, frames, 3, **given)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                found = infeasible(targets, frames, 3, **given)
+            assert bool(found) == bool(loss.isinf())
+    assert infeasible(targets, [2], [3], wildcards=Wildcards(bypass=torch.zeros(3))) == [Infeasible(0, 2, 3, 1)]
+
+
+def test_concatenated_targets_that_are_left_over_are_refused_as_by_the_loss():
+    with pytest.raises(ValueError, match="target_lengths add up to 2, but there are 3 concatenated targets"):
+        infeasible(torch.tensor([1, 2, 3]), [1], [2])

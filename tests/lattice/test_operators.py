@@ -6,7 +6,7 @@ import torch
 from batches import KINDS, Batch, draw_batch
 from torch.autograd import forward_ad
 
-from wildctc import Wildcards, wildcard_ctc_loss
+from wildctc import Wildcards, find_label_issues, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
 from wildctc.lattice import ops
 from wildctc.lattice.arcs import as_lattice
 
@@ -215,3 +215,23 @@ def test_forward_mode_is_refused_and_not_lost(requires_grad):
             wildcard_ctc_loss(**dual.arguments(), backend="native")
         loss = wildcard_ctc_loss(**dual.arguments(), reduction="sum", zero_infinity=True, backend="reference")
         assert forward_ad.unpack_dual(loss).tangent.abs() < 1e-6  # a softmax does not see what is added to all logits
+
+
+@pytest.mark.slow
+def test_what_is_not_compiled_gives_the_same_inside_a_compiled_function():
+    logits, targets, *lengths, _, _, _ = step_inputs(20, 3)
+    given = {"wildcards": Wildcards(bypass=-2.0, self_loop=-1.0)}
+
+    def posteriors(logits):
+        return wildcard_posteriors(logits * 2, targets, *lengths, **given).bypass * 2
+
+    def score(logits):
+        return wildcard_align(logits * 2, targets, *lengths, **given)[0].score
+
+    def issues(logits):
+        return find_label_issues(logits * 2, targets, *lengths, tokens="-abcde")
+
+    for function in (posteriors, score, issues):
+        torch.compiler.reset()
+        found, wanted = torch.compile(function, backend="aot_eager")(logits), function(logits)
+        assert torch.equal(found, wanted) if function is posteriors else found == wanted

@@ -13,6 +13,7 @@ from torch import Tensor
 from wildctc.audit.probe import probe_logits
 from wildctc.audit.probed import ProbedUtterance
 from wildctc.lattice.arcs import Lengths
+from wildctc.lattice.ops import eagerly
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def suspicion(utterance: ProbedUtterance) -> float:
     return sum(issue.score for issue in issues_of(utterance, least=0.0))
 
 
+@eagerly
 def find_label_issues(
     logits: Tensor,
     targets: Tensor,
@@ -85,7 +87,10 @@ def find_label_issues(
     found: list[LabelIssue] = []
     for n, (name, utterance) in enumerate(zip(names, probed, strict=True)):
         if utterance is None and _not_numbers(logits, input_lengths, n):
-            raise ValueError(f"utterance {name}: its logits are not numbers (NaN or +inf): has training diverged?")
+            raise ValueError(
+                f"utterance {name}: its logits are not numbers (NaN or +inf, or nothing but -inf in a frame): has "
+                "training diverged?"
+            )
         if utterance is not None:
             utterance.id = name
             found += issues_of(utterance, least)
@@ -95,7 +100,7 @@ def find_label_issues(
 def _not_numbers(logits: Tensor, input_lengths: Lengths, n: int) -> bool:
     lengths = torch.as_tensor(input_lengths).reshape(-1)
     frames = (logits.unsqueeze(1) if logits.dim() == 2 else logits)[: int(lengths[n]), n]
-    return bool((frames.isnan() | frames.isposinf()).any())
+    return bool((frames.isnan() | frames.isposinf()).any() or frames.isneginf().all(1).any())
 
 
 def _changed(utterance: ProbedUtterance) -> Iterator[LabelIssue]:

@@ -6,7 +6,7 @@ which each word may. Wildcards in the gaps count speech that is not written. Tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from wildctc.audit.heard import Laid, lay
 from wildctc.audit.probed import ProbedToken, ProbedUtterance, ProbedWord, read_probe, write_probe
 from wildctc.lattice.align import Alignment, wildcard_align
-from wildctc.lattice.arcs import Lengths, Wildcards, padded_rows
+from wildctc.lattice.arcs import Lengths, Wildcards, check_logits, integers, lengths_of, padded_rows
 from wildctc.lattice.functional import Posteriors, wildcard_posteriors
 from wildctc.text import word_ids
 
@@ -73,10 +73,16 @@ def probe_logits(
     >>> found.text, found.heard, [(t.text, round(t.bypass, 2)) for t in found.tokens]
     ('helo', 'halo', [('h', 0.17), ('e', 1.0), ('l', 0.21), ('o', 0.03)])
     """
+    if isinstance(tokens, Mapping):
+        raise TypeError("tokens must be a list or a string, label → string, got a dict")
+    check_logits(logits, blank)
     spelling = Spelling(tokens, blank)
+    targets = integers(targets, "targets", logits.device)
     if logits.dim() == 2:
         logits, targets = logits.unsqueeze(1), targets.reshape(1, -1)
-    frames, lengths = (torch.as_tensor(x, dtype=torch.int64).reshape(-1) for x in (input_lengths, target_lengths))
+    size, device = logits.shape[1], logits.device
+    frames = lengths_of(input_lengths, "input_lengths", size, device)
+    lengths = lengths_of(target_lengths, "target_lengths", size, device)
     if targets.dim() == 1 and int(lengths.sum()) != targets.numel():
         total, there = int(lengths.sum()), targets.numel()
         raise ValueError(f"target_lengths add up to {total}, but there are {there} concatenated targets")

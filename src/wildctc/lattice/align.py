@@ -10,6 +10,7 @@ from torch import Tensor
 from wildctc.lattice import native, reference, triton_backend
 from wildctc.lattice.arcs import Lengths, Wildcards, as_lattice, check_values, padded_rows
 from wildctc.lattice.functional import Backend, choose_backend
+from wildctc.lattice.ops import eagerly
 
 BLANK, TOKEN, STAR = 0, 1, 2
 KINDS = {1: "bypass", 2: "self_loop", 3: "word_bypass"}
@@ -63,6 +64,7 @@ class Alignment:
         return "  ".join([f"{self.score:.2f}"] + [f"{text} {start}-{end}" for start, _, text, end in sorted(parts)])
 
 
+@eagerly
 @torch.no_grad()
 def wildcard_align(
     logits: Tensor,
@@ -87,6 +89,8 @@ def wildcard_align(
     -0.69  a 0-1  [b] 2-3
     """
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
+    if symbols is not None and len(symbols) < logits.shape[-1]:
+        raise ValueError(f"symbols must name each of the {logits.shape[-1]} outputs, got {len(symbols)}")
     find = {"native": native.best_path, "triton": triton_backend.best_path, "reference": reference.best_path}
     chosen = choose_backend(backend, lattice)
     if chosen != "native":  # which checks by itself

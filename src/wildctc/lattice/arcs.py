@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -45,10 +46,13 @@ class Wildcards:
             weight = getattr(self, name)
             if isinstance(weight, Tensor) or weight is None:
                 continue
-            if isinstance(weight, str):
-                raise ValueError(f"{name} is {weight!r}, must be a number or a tensor")
+            if not isinstance(weight, (int, float, Real)):
+                raise ValueError(f"{name} is a {type(weight).__name__}, must be a number or a tensor")
             if weight != weight or weight == math.inf:  # not math.isnan, which torch.compile cannot trace
                 raise ValueError(f"{name} is {weight}, must be a number or -inf")
+
+
+NO_WILDCARDS = Wildcards()
 
 
 class Lattice(NamedTuple):
@@ -93,25 +97,27 @@ def as_lattice(
     words: Tensor | None,
 ) -> Lattice:
     """Everything batched, integers as int64, shapes checked. logits (T, C) becomes a batch of one."""
-    if logits.dim() not in (2, 3) or not logits.is_floating_point():
-        raise ValueError(f"logits must be floating point, (T, N, C) or (T, C), got {logits.dtype} {_shape(logits)}")
+    check_logits(logits, blank)
+    if wildcards is None:
+        wildcards = NO_WILDCARDS
+    elif not isinstance(wildcards, Wildcards):
+        raise TypeError(
+            f"wildcards must be Wildcards or None, got {wildcards!r:.60}; those of a criterion are "
+            'Criterion("otc-t").wildcards'
+        )
+    targets = integers(targets, "targets", logits.device)
+    words = integers(words, "words", logits.device) if words is not None else None
     if logits.dim() == 2:
         logits = logits.unsqueeze(1)
         targets, words = (x.reshape(1, -1) if x is not None else None for x in (targets, words))  # type: ignore
         wildcards = _batch_of_one(wildcards)
-    size, outputs = logits.shape[1:]
-    if not 0 <= blank < outputs:
-        raise ValueError(f"blank is {blank}, must be between 0 and C - 1 = {outputs - 1}")
-    targets = _integers(targets, "targets", logits)
+    size = logits.shape[1]
     if targets.dim() not in (1, 2) or (targets.dim() == 2 and targets.shape[0] != size):
         raise ValueError(
             f"targets must be (N, S) with N = {size} (logits are (T, N, C)) or 1-D concatenated, got {_shape(targets)}"
         )
-    if words is not None:
-        words = _integers(words, "words", logits)
-        if words.shape != targets.shape:
-            raise ValueError(f"words must have the shape of targets, {_shape(targets)}, got {_shape(words)}")
-    wildcards = wildcards or Wildcards()
+    if words is not None and words.shape != targets.shape:
+        raise ValueError(f"words must have the shape of targets, {_shape(targets)}, got {_shape(words)}")
     weights, values = _weights(wildcards, logits, targets)
     needs_words = wildcards.word_bypass is not None or (
         wildcards.self_loop_at == "word" and wildcards.self_loop is not None
@@ -121,8 +127,8 @@ def as_lattice(
     return Lattice(
         logits,
         targets,
-        _lengths(input_lengths, "input_lengths", size, logits.device),
-        _lengths(target_lengths, "target_lengths", size, logits.device),
+        lengths_of(input_lengths, "input_lengths", size, logits.device),
+        lengths_of(target_lengths, "target_lengths", size, logits.device),
         words if needs_words else None,
         *weights,
         values=values,
@@ -135,30 +141,55 @@ def _shape(x: Tensor) -> tuple[int, ...]:
     return tuple(x.shape)
 
 
-def _integers(x: Tensor, name: str, logits: Tensor) -> Tensor:
+def check_logits(logits: Tensor, blank: int) -> None:
+    """Errors for what is no batch of logits, and for a blank that is not among their outputs."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"logits must be a tensor, got {type(logits).__name__}")
+    if logits.dim() not in (2, 3) or not logits.is_floating_point():
+        raise ValueError(f"logits must be floating point, (T, N, C) or (T, C), got {logits.dtype} {_shape(logits)}")
+    if not isinstance(blank, int) and not hasattr(blank, "__index__"):
+        raise TypeError(f"blank is {blank!r}, must be an integer")
+    outputs = logits.shape[-1]
+    if not 0 <= blank < outputs:
+        raise ValueError(f"blank is {blank}, must be between 0 and C - 1 = {outputs - 1}")
+
+
+def integers(x: Tensor, name: str, device: torch.device) -> Tensor:
+    """A tensor of integers as int64, there."""
     if not isinstance(x, Tensor) or x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
         raise ValueError(f"{name} must be a tensor of integers, got {x.dtype if isinstance(x, Tensor) else type(x)}")
-    return x if x.dtype == torch.int64 and x.device == logits.device else on_device(x.to(torch.int64), logits.device)
+    return x if x.dtype == torch.int64 and x.device == device else on_device(x.to(torch.int64), device)
 
 
-def _lengths(lengths: Lengths, name: str, size: int, device: torch.device) -> Tensor:
-    # Host-side lengths stay on the host: there they can be checked without a synchronisation.
+def lengths_of(lengths: Lengths, name: str, size: int | None, device: torch.device) -> Tensor:
+    """(N,) int64; size: N, if it is known. Host-side lengths stay there, to be checked without a synchronisation."""
     if not isinstance(lengths, Tensor):
-        lengths = torch.tensor(lengths)
+        try:
+            lengths = torch.tensor(lengths)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"{name} must be integers, one or a list or tensor of them, got {lengths!r:.60}") from None
         lengths = lengths if lengths.numel() else lengths.long()
-    if lengths.is_floating_point() or lengths.dtype == torch.bool:
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise ValueError(f"{name} must be integers, got {lengths.dtype}")
     lengths = lengths.reshape(1) if lengths.dim() == 0 else lengths
-    if lengths.dim() != 1 or lengths.shape[0] != size:
-        raise ValueError(f"{name} must hold one length for each of N = {size} utterances, got {_shape(lengths)}")
+    if lengths.dim() != 1 or (size is not None and lengths.shape[0] != size):
+        every = "each utterance" if size is None else f"each of N = {size} utterances"
+        raise ValueError(f"{name} must hold one length for {every}, got {_shape(lengths)}")
     if lengths.dtype == torch.int64 and (lengths.device.type == "cpu" or device.type != "cpu"):
         return lengths
     return lengths.to(device="cpu" if device.type == "cpu" else lengths.device, dtype=torch.int64)
 
 
-def _batch_of_one(wildcards: Wildcards | None) -> Wildcards | None:
-    if wildcards is None:
-        return None
+def check_lengths(lengths: Tensor, name: str, limit: int, limit_name: str) -> None:
+    """ValueError for a length out of range, as native code has it; nothing is looked at that is not on the host."""
+    if torch.compiler.is_compiling():
+        return
+    for n, length in enumerate(lengths.tolist() if lengths.device.type == "cpu" else []):
+        if not 0 <= length <= limit:
+            raise ValueError(f"utterance {n}: {name[:-1]} is {length}, must be between 0 and {limit_name} = {limit}")
+
+
+def _batch_of_one(wildcards: Wildcards) -> Wildcards:
     weights = (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass)
     bypass, self_loop, word = (w.unsqueeze(0) if isinstance(w, Tensor) and w.dim() == 1 else w for w in weights)
     return Wildcards(bypass, self_loop, word, wildcards.self_loop_at)
@@ -205,14 +236,9 @@ def check_values(lattice: Lattice) -> None:
         shape = torch.empty((), dtype=lattice.logits.dtype).expand(lattice.logits.shape)
         native.check(lattice._replace(logits=shape).to_host())
     else:
-        limits = (lattice.logits.shape[0], lattice.targets.shape[-1])
-        for name, limit in zip(("input_lengths", "target_lengths"), limits, strict=True):
-            lengths = getattr(lattice, name)
-            if lengths.device.type != "cpu":
-                continue
-            for n, length in enumerate(lengths.tolist()):
-                if not 0 <= length <= limit:
-                    raise ValueError(f"utterance {n}: {name[:-1]} is {length}, must be between 0 and {limit}")
+        check_lengths(lattice.input_lengths, "input_lengths", lattice.logits.shape[0], "T")
+        limit_name = "S" if lattice.targets.dim() == 2 else "the number of targets"
+        check_lengths(lattice.target_lengths, "target_lengths", lattice.targets.shape[-1], limit_name)
 
 
 def on_device(x: Tensor, device: torch.device) -> Tensor:

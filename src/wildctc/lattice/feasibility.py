@@ -6,7 +6,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wildctc.lattice.arcs import Lattice, Lengths, Wildcards, as_lattice, check_values, padded_rows
+from wildctc.lattice.arcs import (
+    Lattice,
+    Lengths,
+    Wildcards,
+    as_lattice,
+    check_values,
+    integers,
+    lengths_of,
+    padded_rows,
+)
 
 
 class Infeasible(NamedTuple):
@@ -30,7 +39,7 @@ def infeasible(
 
     Without wildcards a transcript needs a frame a token and one more between two equal labels; a token bypass needs no
     blank before it, a word bypass one frame for the word, and self-loops change nothing. targets: (N, S) padded or 1-D
-    concatenated; words as for the loss.
+    concatenated; words as for the loss. For one utterance without a batch dimension lengths are numbers.
 
     >>> infeasible(torch.tensor([[1, 1, 2]]), [3], [3])
     [Infeasible(index=0, frames=3, needed=4, repeats=1)]
@@ -55,18 +64,25 @@ def _without_logits(
     targets: Tensor, input_lengths: Lengths, target_lengths: Lengths, wildcards: Wildcards | None, words: Tensor | None
 ) -> Lattice:
     """The lattice without its logits, which decide nothing here: they get the least shape that the rest agrees with."""
-    frames, lengths = (
-        x.cpu().reshape(-1) if isinstance(x, Tensor) else torch.tensor(x, dtype=torch.int64).reshape(-1)
-        for x in (input_lengths, target_lengths)
-    )
+    cpu = torch.device("cpu")
+    frames = lengths_of(input_lengths, "input_lengths", None, cpu)
+    lengths = lengths_of(target_lengths, "target_lengths", None, cpu)
+    targets = integers(targets, "targets", cpu)
     size = frames.numel()
-    targets = targets.cpu().reshape(1, -1) if size == 1 and targets.dim() == 1 else targets.cpu()
+    alone = size == 1 and targets.dim() == 1 and (torch.as_tensor(input_lengths).dim() == 0 or _has_rows(wildcards))
+    targets = targets.reshape(1, -1) if alone else targets
     used = padded_rows(targets, lengths, 0) if targets.dim() == 2 and len(targets) == len(lengths) else targets
     # blank is put above every label, since only equality of labels matters
     outputs = min(max(int(used.max()) if used.numel() else 0, 0), 2**30) + 2
     longest = max(int(frames.max()) if size else 0, 0)
-    logits = torch.empty(()).expand(longest, size, outputs)
-    return as_lattice(logits, targets, frames, lengths, outputs - 1, wildcards, words)
+    logits = torch.empty(()).expand((longest, outputs) if alone else (longest, size, outputs))
+    return as_lattice(logits, targets, frames, lengths, outputs - 1, wildcards, words).to_host()
+
+
+def _has_rows(wildcards: Wildcards | None) -> bool:
+    """Are there weights of one utterance without a batch dimension?"""
+    weights = () if wildcards is None else (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass)
+    return any(isinstance(w, Tensor) and w.dim() == 1 for w in weights)
 
 
 def _needed(lattice: Lattice, labels: Tensor, n: int) -> float:

@@ -25,6 +25,7 @@ Backend = Literal["auto", "reference", "native", "triton"]
 Reduction = Literal["none", "mean", "sum"]
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
+MANY_WORDS = 1_000_000  # in an utterance
 _said: set[str] = set()  # what has been said once
 
 
@@ -56,8 +57,7 @@ def wildcard_ctc_loss(
     >>> f"{loss:.4f} {wild:.4f}"
     '1.6864 0.9765'
     """
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f'reduction must be "none", "mean" or "sum", got {reduction!r}')
+    check_reduction(reduction)
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
     chosen = choose_backend(backend, lattice)
     if chosen == "native":
@@ -68,6 +68,11 @@ def wildcard_ctc_loss(
         lattice = ops.checked(lattice)
         loss = _reduce(-reference.log_likelihood(lattice), lattice.target_lengths, reduction, zero_infinity)
     return loss.squeeze(0) if logits.dim() == 2 and reduction == "none" else loss
+
+
+def check_reduction(reduction: str) -> None:
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f'reduction must be "none", "mean" or "sum", got {reduction!r}')
 
 
 def _reduce(losses: Tensor, target_lengths: Tensor, reduction: Reduction, zero_infinity: bool) -> Tensor:
@@ -109,6 +114,7 @@ class Posteriors:
     log_likelihood: Tensor  # (N,)
 
 
+@ops.eagerly
 @torch.no_grad()
 def wildcard_posteriors(
     logits: Tensor,
@@ -157,7 +163,10 @@ def _with_weight_tensors(lattice: Lattice) -> Lattice:
     size = lattice.logits.shape[1]
     tokens = padded_rows(lattice.targets, lattice.target_lengths, 0).shape[1]
     words = padded_rows(lattice.words, lattice.target_lengths, -1) if lattice.words is not None else None
-    widths = (tokens, tokens + 1, int(words.max()) + 1 if words is not None and words.numel() else 0)
+    num_words = int(words.max()) + 1 if words is not None and words.numel() else 0
+    if num_words > MANY_WORDS:  # there would be a posterior for each
+        raise ValueError(f"words go up to {num_words - 1}; number them 0, 1, 2, … from left to right in each utterance")
+    widths = (tokens, tokens + 1, num_words)
     spread = []
     for i, (weight, width) in enumerate(zip(lattice.weights, widths, strict=True)):
         if weight is None and lattice.present(i):

@@ -5,6 +5,10 @@ autograd.Function, because dispatching a custom operator costs more than the who
 (benchmarks/loss.py, last row).
 """
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
@@ -142,6 +146,25 @@ def _backward(ctx, grads):
 
 
 loss_op.register_autograd(_backward, setup_context=_setup_context)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def eagerly(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that torch.compile does not look into: for those that hand addresses of tensors to native code.
+
+    torch.compiler.disable as a decorator would do the same, but imports the compiler, which takes seconds.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
 
 
 def checked(lattice: Lattice) -> Lattice:
