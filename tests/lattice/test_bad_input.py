@@ -4,10 +4,13 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
 from wildctc import (
+    CRITERIA,
+    Criterion,
     WildcardCTCLoss,
     Wildcards,
     infeasible,
@@ -95,6 +98,9 @@ CASES = {
         r"targets must be \(N, S\) with N = 3 .*\(2, 3\)",
     ),
     "targets of floats": ({"targets": torch.ones(3, 3)}, r"targets must be a tensor of integers, got torch.float32"),
+    "targets in a list": ({"targets": [[1, 2, 3]] * 3}, r"targets must be a tensor of integers, got <class 'list'>"),
+    "words in a list": ({"words": [[0, 0, 1]] * 3}, r"words must be a tensor of integers, got <class 'list'>"),
+    "lengths of floats in a list": ({"input_lengths": [7.0, 6.0, 5.5]}, r"input_lengths must be integers"),
     "blank negative": ({"blank": -1}, r"blank is -1, must be between 0 and C - 1 = 4"),
     "blank too large": ({"blank": 5}, r"blank is 5, must be between 0 and C - 1 = 4"),
     "no words": ({"words": None, "wildcards": WORDS}, r"word_bypass and self_loop_at='word' need words"),
@@ -166,6 +172,47 @@ def test_refused_by_the_loss(case, backend):
         wildcard_ctc_loss(**arguments(**change), backend=backend)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"logits": np.zeros((7, 3, 5), dtype=np.float32)}, "logits must be a tensor, got ndarray"),
+        ({"blank": 0.0}, "blank is 0.0, must be an integer"),
+        ({"blank": None}, "blank is None, must be an integer"),
+        ({"input_lengths": None}, "input_lengths must be integers, .* got None"),
+        ({"target_lengths": ["3", "2", "1"]}, r"target_lengths must be integers, .* got \['3', '2', '1'\]"),
+        (
+            {"wildcards": "otc-t"},
+            r"wildcards must be Wildcards or None, got 'otc-t'.*Criterion\(\"otc-t\"\)\.wildcards",
+        ),
+        ({"wildcards": {}}, "wildcards must be Wildcards or None, got {}"),
+        ({"wildcards": -5.0}, "wildcards must be Wildcards or None, got -5.0"),
+    ],
+)
+def test_another_type_is_refused_by_all(change, message, backend):
+    for function in (wildcard_ctc_loss, wildcard_posteriors, wildcard_align):
+        with pytest.raises(TypeError, match=message):
+            function(**arguments(**change), backend=backend)
+
+
+@pytest.mark.parametrize("name", ["targets", "words"])
+def test_a_list_is_refused_for_one_utterance_too(name):
+    given = {"logits": torch.zeros(7, 5), "targets": torch.tensor([1, 2]), "words": torch.tensor([0, 1])}
+    with pytest.raises(ValueError, match=f"{name} must be a tensor of integers, got <class 'list'>"):
+        wildcard_ctc_loss(**{**given, name: [1, 2]}, input_lengths=7, target_lengths=2)
+
+
+def test_posteriors_for_more_words_than_there_can_be_are_refused(backend):
+    given = arguments(wildcards=WORDS, words=torch.tensor([[0, 0, 10**13], [0, 1, -1], [0, -1, -1]]))
+    assert wildcard_ctc_loss(**given, backend=backend).isfinite()
+    with pytest.raises(ValueError, match=r"words go up to 10000000000000; number them 0, 1, 2"):
+        wildcard_posteriors(**given, backend=backend)
+
+
+def test_symbols_must_name_each_output():
+    with pytest.raises(ValueError, match="symbols must name each of the 5 outputs, got 3"):
+        wildcard_align(**arguments(), symbols="-ab")
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_refused_by_posteriors_and_alignment(case, backend):
     change, message = CASES[case]
@@ -198,6 +245,10 @@ def test_unknown_options():
         ({"target_lengths": [3, 2]}, r"target_lengths must hold one length"),
         ({"target_lengths": [3, 4, 1]}, r"utterance 1: target_length is 4, must be between 0 and S = 3"),
         ({"words": None, "wildcards": WORDS}, "need words"),
+        ({"input_lengths": [7.5, 6.0, 5.0]}, "input_lengths must be integers, got torch.float32"),
+        ({"target_lengths": torch.tensor([3.0, 2.0, 1.0])}, "target_lengths must be integers, got torch.float32"),
+        ({"targets": torch.ones(9, dtype=torch.int64), "words": None}, "add up to 6, but there are 9 concatenated"),
+        ({"targets": [[1, 2, 3]] * 3}, "targets must be a tensor of integers"),
     ],
 )
 def test_refused_by_infeasible(change, message):
@@ -259,6 +310,22 @@ def test_a_criterion_in_the_place_of_blank_is_told_where_it_belongs():
         WildcardCTCLoss("otc-tw-h")
 
 
-def test_a_weight_must_be_a_number():
-    with pytest.raises(ValueError, match="bypass is 'x'"):
-        Wildcards(bypass="x")
+@pytest.mark.parametrize("weight", ["x", [0.0, -1.0], np.zeros((2, 3)), 1j, {}])
+def test_a_weight_must_be_a_number(weight):
+    with pytest.raises(ValueError, match=r"bypass is a \w+, must be a number or a tensor"):
+        Wildcards(bypass=weight)
+
+
+def test_a_number_of_numpy_is_a_weight():
+    assert Wildcards(bypass=np.float32(-2.0), self_loop=np.int64(-1)).bypass == -2.0
+
+
+@pytest.mark.parametrize("wildcards", [CRITERIA["otc-t"], -5.0, {}, {"bypass": -5.0}, Criterion])
+def test_the_module_refuses_what_it_would_take_for_plain_ctc(wildcards):
+    with pytest.raises(TypeError, match="wildcards must be None, Wildcards, a Criterion or the name of one, got"):
+        WildcardCTCLoss(wildcards=wildcards)
+
+
+def test_the_module_refuses_an_unknown_reduction_when_it_is_made():
+    with pytest.raises(ValueError, match=r"reduction must be .* got 'average'"):
+        WildcardCTCLoss(reduction="average")
