@@ -134,6 +134,7 @@ def test_an_entropy_that_starts_below_h_low_is_said_aloud():
         EntropyDecay().update(0.5)
 
 
+@pytest.mark.filterwarnings("ignore:held-out entropy is NaN")
 def test_no_measurement_keeps_the_last_value():
     decay = EntropyDecay()
     assert decay.update(math.nan) == 0.0
@@ -144,9 +145,9 @@ def test_no_measurement_keeps_the_last_value():
     assert decay.update(float(top / bottom)) == before
 
 
-@pytest.mark.parametrize("entropy", [-0.1, -math.inf])
+@pytest.mark.parametrize("entropy", [-0.1, -math.inf, math.inf, 1.01])
 def test_an_impossible_entropy_is_refused(entropy):
-    with pytest.raises(ValueError, match=r"entropy is -.*, must be"):
+    with pytest.raises(ValueError, match=r"entropy is .*, must be between 0 and 1"):
         EntropyDecay().update(entropy)
 
 
@@ -164,6 +165,44 @@ def test_overrides():
         Criterion("otc-t", bypas=-1.0)
     with pytest.raises(ValueError, match=r"no criterion is called 'otc-x'; there are ctc, "):
         Criterion("otc-x")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schedule": "foo"}, "schedule is 'foo', must be one of none, epoch, entropy"),
+        ({"self_loop_at": "end"}, "self_loop_at is 'end', must be one of token, word"),
+        ({"bypass_tau": 0.0}, "bypass_tau is 0.0, must be greater than 0 and at most 1"),
+        ({"word_bypass_tau": 1.5}, "word_bypass_tau is 1.5, must be greater than 0 and at most 1"),
+        ({"alpha": 0}, "alpha is 0, must be greater than 0 and at most 1"),
+        ({"h_low": 1.0}, "h_low is 1.0, must be between 0 and 1"),
+        ({"kappa": -1.0}, "kappa is -1.0, must be greater than 0"),
+        ({"eps": -1e-4}, "eps is -0.0001, must be at least 0"),
+        ({"epoch_scale": 0.0}, "epoch_scale is 0.0, must be greater than 0"),
+        ({"bypass": "-5"}, "bypass is '-5', must be a number"),
+        ({"self_loop": math.nan}, "self_loop is nan, must be finite"),
+        ({"bypass_final": None}, "bypass_final is None, must be a number"),
+        ({"kappa": True}, "kappa is True, must be a number"),
+    ],
+)
+@pytest.mark.parametrize("name", ["otc-tw", "otc-tw-h"])
+def test_a_setting_out_of_range_is_refused_when_the_criterion_is_made(name, change, message):
+    with pytest.raises(ValueError, match=message):
+        Criterion(name, **change)
+
+
+def test_schedules_alone_check_their_settings_too():
+    with pytest.raises(ValueError, match=r"tau is 2\.0"):
+        EpochDecay(-5.0, 2.0)
+    with pytest.raises(ValueError, match="h_low is 0"):
+        EntropyDecay(h_low=0)
+
+
+def test_without_a_schedule_the_first_weights_stay():
+    criterion = Criterion("otc-tw", schedule="none")
+    for _ in range(3):
+        assert weights_of(criterion.wildcards) == (-25.0, -5.0, -19.0)
+        criterion.step()
 
 
 def test_what_a_criterion_needs():
@@ -230,6 +269,44 @@ def test_predictive_entropy_at_the_edges():
         predictive_entropy(torch.zeros(3, 1, 2), [3])
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, "all -inf"])
+def test_the_entropy_of_a_diverged_model_is_not_a_number_and_is_said_aloud(value):
+    logits = torch.zeros(3, 2, 4)
+    logits[1, 1] = -math.inf
+    if value != "all -inf":
+        logits[1, 1, 2] = value
+    top, bottom = predictive_entropy(logits, [3, 3])
+    assert top.isnan()
+    assert bottom.isnan()
+    criterion = Criterion("otc-t-h")
+    with pytest.warns(UserWarning, match=r"entropy is NaN, so the wildcard weights stay .*diverged"):
+        criterion.step(float(top / bottom))
+    assert criterion.wildcards.bypass == -25.0
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"logits": torch.zeros(3)}, ValueError, r"logits must be floating point, \(T, N, C\)"),
+        ({"logits": [[[0.0] * 4]]}, TypeError, "logits must be a tensor, got list"),
+        ({"blank": 4}, ValueError, "blank is 4, must be between 0 and C - 1 = 3"),
+        ({"blank": -1}, ValueError, "blank is -1, must be between 0 and C - 1 = 3"),
+        ({"input_lengths": [4, 3]}, ValueError, "utterance 0: input_length is 4, must be between 0 and T = 3"),
+        ({"input_lengths": [3, -1]}, ValueError, "utterance 1: input_length is -1, must be between 0 and T = 3"),
+        ({"input_lengths": [3]}, ValueError, "input_lengths must hold one length for each of N = 2 utterances"),
+        ({"input_lengths": [3.0, 2.5]}, ValueError, "input_lengths must be integers, got torch.float32"),
+    ],
+)
+def test_predictive_entropy_refuses_what_the_loss_refuses(change, error, message):
+    with pytest.raises(error, match=message):
+        predictive_entropy(**{"logits": torch.zeros(3, 2, 4), "input_lengths": [3, 2], **change})
+
+
+def test_predictive_entropy_of_one_utterance_without_a_batch_dimension():
+    logits = torch.randn(3, 1, 4, generator=torch.Generator().manual_seed(1))
+    assert predictive_entropy(logits[:, 0], 2) == predictive_entropy(logits, [2])
+
+
 def test_predictive_entropy_where_blank_is_almost_certain():
     """ω = e^-80 is far below float32's resolution of 1 − P(blank)."""
     logits = torch.tensor([[[80.0, 0.0, 1.0, 2.0]]])
@@ -283,6 +360,43 @@ def test_the_modules_state_holds_the_schedule(name):
 def test_a_state_of_another_kind_of_loss_is_refused():
     with pytest.raises(Exception, match="criterion does not match"):
         WildcardCTCLoss().load_state_dict(WildcardCTCLoss(wildcards="otc-t").state_dict())
+
+
+def test_a_state_of_another_criterion_is_refused():
+    with pytest.raises(
+        Exception, match="the state_dict's criterion is otc-t, which does not match this loss, otc-tw-h"
+    ):
+        WildcardCTCLoss(wildcards="otc-tw-h").load_state_dict(WildcardCTCLoss(wildcards="otc-t").state_dict())
+
+
+def test_a_state_without_the_criterions_name_is_taken():
+    loss = WildcardCTCLoss(wildcards="otc-t")
+    loss.load_state_dict({"_extra_state": torch.tensor([3.0, math.nan, math.nan], dtype=torch.float64)})
+    assert loss.criterion.epoch == 3
+
+
+def test_a_checkpoint_made_with_torchs_loss_is_loaded():
+    class Model(torch.nn.Module):
+        def __init__(self, loss):
+            super().__init__()
+            self.layer, self.loss = torch.nn.Linear(2, 2), loss
+
+    state = Model(torch.nn.CTCLoss()).state_dict()
+    Model(WildcardCTCLoss()).load_state_dict(state)
+    WildcardCTCLoss().load_state_dict({})
+    with pytest.raises(RuntimeError, match=r"Missing key.*loss._extra_state"):
+        Model(WildcardCTCLoss(wildcards="otc-t")).load_state_dict(state)
+
+
+def test_learned_weights_are_parameters_of_the_module():
+    loss = WildcardCTCLoss(wildcards=Wildcards(bypass=torch.nn.Parameter(torch.tensor(-3.0)), self_loop=-1.0))
+    assert [name for name, _ in loss.named_parameters()] == ["bypass"]
+    copy = WildcardCTCLoss(wildcards=Wildcards(bypass=torch.nn.Parameter(torch.tensor(0.0)), self_loop=-1.0))
+    copy.load_state_dict(loss.state_dict())
+    assert copy.wildcards.bypass == -3.0
+    assert copy.double().wildcards.bypass.dtype == torch.float64
+    copy(torch.zeros(4, 1, 3), torch.tensor([[1, 2]]), [4], [2]).backward()
+    assert copy.bypass.grad < 0
 
 
 @pytest.mark.parametrize(

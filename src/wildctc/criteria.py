@@ -6,13 +6,33 @@ held-out predictive entropy, from w₁ towards w∞. Epochs count from 1.
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from wildctc.lattice.arcs import Lengths, Wildcards
+from wildctc.lattice.arcs import Lengths, Wildcards, check_lengths, check_logits, lengths_of, on_device
+
+_LIMITS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "tau": ("greater than 0 and at most 1", lambda x: 0 < x <= 1),
+    "alpha": ("greater than 0 and at most 1", lambda x: 0 < x <= 1),
+    "h_low": ("between 0 and 1", lambda x: 0 < x < 1),
+    "kappa": ("greater than 0", lambda x: x > 0),
+    "eps": ("at least 0", lambda x: x >= 0),
+    "epoch_scale": ("greater than 0", lambda x: x > 0),
+}
+
+
+def _check(name: str, value: float) -> None:
+    """ValueError if a schedule's setting is no number, or out of its range."""
+    allowed, fits = _LIMITS.get("tau" if name.endswith("_tau") else name, ("finite", lambda x: True))
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}, must be a number")
+    if not (math.isfinite(value) and fits(float(value))):
+        raise ValueError(f"{name} is {value}, must be {allowed}")
 
 
 @dataclass(frozen=True)
@@ -25,6 +45,10 @@ class EpochDecay:
 
     w1: float
     tau: float
+
+    def __post_init__(self) -> None:
+        _check("w1", self.w1)
+        _check("tau", self.tau)
 
     def __call__(self, epoch: float) -> float:
         return self.w1 * self.tau ** (epoch - 1)
@@ -52,13 +76,24 @@ class EntropyDecay:
     first: float | None = field(default=None, init=False)  # H_0, the entropy after the first epoch
     smooth: float | None = field(default=None, init=False)  # H̄
 
+    def __post_init__(self) -> None:
+        for name in ("alpha", "h_low", "kappa", "eps"):
+            _check(name, getattr(self, name))
+
     def update(self, entropy: float) -> float:
-        """Take one epoch's entropy; NaN (no non-blank mass to measure it on) keeps the last value."""
+        """Take one epoch's entropy; NaN (no non-blank mass to measure it on) keeps the last value, with a warning."""
         entropy = float(entropy)
         if math.isnan(entropy):
+            warnings.warn(
+                "held-out entropy is NaN, so the wildcard weights stay as they are: either no output but blank has any "
+                "probability, or the logits are not numbers (has training diverged?)",
+                stacklevel=3,
+            )
             return self.beta
-        if not entropy >= 0:
-            raise ValueError(f"entropy is {entropy}, must be a number of at least 0")
+        if not 0 <= entropy <= 1 + 1e-3:  # sums of float32 are not exact
+            raise ValueError(
+                f"entropy is {entropy}, must be between 0 and 1: the quotient of predictive_entropy's sums"
+            )
         if self.first is None or self.smooth is None:
             self.first = self.smooth = entropy
             if entropy <= self.h_low:
@@ -90,24 +125,28 @@ class EntropyDecay:
 def predictive_entropy(logits: Tensor, input_lengths: Lengths, blank: int = 0) -> tuple[Tensor, Tensor]:
     """Numerator and denominator of the normalised entropy of the non-blank outputs, weighted by their mass.
 
-    logits: (T, N, C). Add both over all batches and workers, then divide: in [0, 1]. float64 scalars.
+    logits: (T, N, C) or (T, C). Add both over all batches and workers, then divide: in [0, 1]. float64 scalars, NaN if
+    the logits of a frame are NaN, +inf, or nothing but −inf.
 
     >>> top, bottom = predictive_entropy(torch.zeros(3, 1, 5), [3])
     >>> round(float(top / bottom), 6)
     1.0
     """
-    outputs = logits.shape[2]
+    check_logits(logits, blank)
+    logits = logits.unsqueeze(1) if logits.dim() == 2 else logits
+    frames, size, outputs = logits.shape
+    lengths = lengths_of(input_lengths, "input_lengths", size, logits.device)
+    check_lengths(lengths, "input_lengths", frames, "T")
     if outputs < 3:
         raise ValueError(f"predictive entropy needs at least two non-blank outputs, logits have C = {outputs}")
     with torch.no_grad():
-        lengths = torch.as_tensor(input_lengths, device=logits.device)
-        inside = torch.arange(logits.shape[0], device=logits.device).unsqueeze(1) < lengths
+        inside = torch.arange(frames, device=logits.device).unsqueeze(1) < on_device(lengths, logits.device)
         log_p = torch.where(inside.unsqueeze(2), logits.float(), 0).log_softmax(2)
         log_p = torch.cat([log_p[:, :, :blank], log_p[:, :, blank + 1 :]], 2)
         log_mass = log_p.logsumexp(2, keepdim=True)
         mass = log_mass.exp()
         terms = torch.where(log_p == -math.inf, 0, log_p.exp() * (log_p - log_mass))
-        entropy = torch.where(mass.squeeze(2) > 0, -terms.sum(2), 0)
+        entropy = torch.where(mass.squeeze(2) == 0, 0, -terms.sum(2))
         numerator = (entropy * inside).sum(dtype=torch.float64) / math.log(outputs - 1)
         return numerator, (mass.squeeze(2) * inside).sum(dtype=torch.float64)
 
@@ -132,6 +171,15 @@ class Settings:
     kappa: float = 1.3
     eps: float = 1e-4
     epoch_scale: float = 1.0  # epoch e counts as 1 + (e − 1) · epoch_scale
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("schedule", ("none", "epoch", "entropy")), ("self_loop_at", ("token", "word"))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}")
+        for name in self.__dataclass_fields__.keys() - {"schedule", "self_loop_at"}:
+            value = getattr(self, name)
+            if value is not None or name not in ("bypass", "self_loop", "word_bypass"):
+                _check(name, value)
 
 
 _TOKEN = Settings("epoch", bypass=-25.0, bypass_tau=0.775, self_loop=-5.0, self_loop_tau=0.775)
@@ -198,8 +246,8 @@ class Criterion:
         )
 
     def _weight(self, w1: float | None, tau: float, final: float) -> float | None:
-        if w1 is None:
-            return None
+        if w1 is None or self.settings.schedule == "none":
+            return w1
         if self.settings.schedule == "entropy":
             return self.entropy_decay.weight(w1, final)
         return EpochDecay(w1, tau)(1 + (self.epoch - 1) * self.settings.epoch_scale)

@@ -61,7 +61,7 @@ def evaluate(
     return Evaluation(
         loss / utterances,
         ctc_loss / utterances,
-        numerator / denominator if denominator > 0 else None,
+        numerator / denominator if denominator != 0 else None,
         bypassed / max(1, tokens),
         errors[0] / max(1, errors[1]),
         errors[2] / max(1, errors[3]),
