@@ -156,3 +156,15 @@ def test_the_picture_in_the_documentation_is_drawn_by_this_code():
     title = "“hello world” in four pieces, otc-tw, epoch 1"
     svg = draw_graph(PIECES, word_ids(PIECES), Criterion("otc-tw").wildcards, title)
     assert (Path(__file__).parents[1] / "docs/graph.svg").read_text(encoding="utf-8") == svg
+
+
+def test_arcs_of_weight_minus_infinity_are_not_drawn():
+    absent = Wildcards(bypass=float("-inf"), self_loop=float("-inf"), word_bypass=float("-inf"))
+    assert draw_graph(["a", "b"], [0, 0], absent) == draw_graph(["a", "b"], [0, 0], Wildcards())
+
+
+def test_words_that_the_loss_would_refuse_are_refused():
+    with pytest.raises(ValueError, match="words must hold the word of each of the 2 tokens, got 1"):
+        draw_graph(["a", "b"], [0], Wildcards())
+    with pytest.raises(ValueError, match="words are not contiguous"):
+        draw_graph(["a", "b", "c"], [0, 1, 0], Wildcards())

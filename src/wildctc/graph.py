@@ -9,10 +9,12 @@ from __future__ import annotations
 import html
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 
-from wildctc.lattice.arcs import Wildcards
+from torch import Tensor
+
+from wildctc.lattice.arcs import ABSENT, Wildcards
 
 INK, BYPASS, LOOP, WORD = "#1f2937", "#b45309", "#0f766e", "#6d28d9"
 DASHES = {INK: "none", BYPASS: "7 5", LOOP: "2 4", WORD: "12 4 2 4"}
@@ -49,6 +51,8 @@ def draw_graph(tokens: Sequence[str], words: Sequence[int], wildcards: Wildcards
     >>> svg.count('class="token"'), svg.count('class="bypass"'), svg.count('class="self-loop"')
     (3, 3, 0)
     """
+    _check_words(tokens, words)
+    wildcards = _present(wildcards)
     graph = _Graph(tokens, words, wildcards)
     rows = _rows([graph.width(u) for u in range(len(tokens))], graph.words)
     drawn = [_Row(graph, *row) for row in rows]
@@ -72,6 +76,21 @@ def draw_graph(tokens: Sequence[str], words: Sequence[int], wildcards: Wildcards
         *legend,
         "</svg>\n",
     ])  # fmt: skip
+
+
+def _check_words(tokens: Sequence[str], words: Sequence[int]) -> None:
+    if len(words) != len(tokens):
+        raise ValueError(f"words must hold the word of each of the {len(tokens)} tokens, got {len(words)}")
+    found = [word for word, _ in groupby(words) if word >= 0]
+    if len(set(found)) < len(found):
+        raise ValueError(f"words are not contiguous: {list(words)}; number words 0, 1, 2, … from left to right")
+
+
+def _present(wildcards: Wildcards) -> Wildcards:
+    """With None for families whose weight is −inf: they have no arcs."""
+    weights = {name: getattr(wildcards, name) for name in ("bypass", "self_loop", "word_bypass")}
+    absent = {name: None for name, w in weights.items() if not isinstance(w, Tensor) and w == ABSENT}
+    return replace(wildcards, **absent)  # type: ignore[arg-type]
 
 
 class _Graph:
