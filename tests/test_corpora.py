@@ -86,7 +86,9 @@ def test_a_split_can_be_chosen_and_one_that_is_not_there_is_named(tmp_path):
         ('{"audio": 3}', r"m\.jsonl:2: field 'audio' is 3, not a string"),
         ('{"audio": "a.wav", "text": ["x"]}', r"m\.jsonl:2: field 'text'"),
         ('{"audio": "a.wav", "duration": -1}', r"m\.jsonl:2: field 'duration' is -1"),
-        ('{"audio": "a.wav", "duration": "long"}', r"m\.jsonl:2: .*'long'"),
+        ('{"audio": "a.wav", "duration": "long"}', r"m\.jsonl:2: field 'duration' is 'long', not a number"),
+        ('{"audio": "a.wav", "start": [1]}', r"m\.jsonl:2: field 'start' is \[1\], not a number"),
+        ('{"audio": "a.wav", "channel": "left"}', r"m\.jsonl:2: field 'channel' is 'left', not a number"),
         ('{"id": "first", "audio": "a.wav"}', r"m\.jsonl:2: id 'first' occurs twice"),
         ('{"id": "c", "type": "MixedCut", "supervisions": []}', r"m\.jsonl:2: a MixedCut is not supported"),
         ('{"id": "c", "supervisions": []}', r"m\.jsonl:2: a cut without a recording"),
@@ -393,6 +395,14 @@ def test_exactly_the_limit_is_still_allowed():
     rejects.check(100)
     with pytest.raises(WildCTCError, match="1 of 99"):
         rejects.check(99)
+
+
+def test_too_many_bad_rows_name_the_option_that_allows_more():
+    for option, reason in (("--max-bad", "no such file"), ("--data.max_bad", "System error.")):
+        rejects = Rejects(limit=0.01, option=option)
+        rejects.add(UtteranceError(Utterance("a", Path("a.wav")), reason))
+        with pytest.raises(WildCTCError, match=rf"[a-z]\. Repair them, or allow more with {option}$"):
+            rejects.check(1)
 
 
 def kaldi_dir(folder, segments=False):

@@ -147,17 +147,24 @@ def _plain(row: dict[str, Any], path: Path) -> Utterance:
         speaker=None if speaker is None else str(speaker),
         duration=_seconds(row, "duration"),
         start=_seconds(row, "start" if "start" in row else "offset"),
-        channel=int(row.get("channel") or 0),
+        channel=int(_number("channel", row.get("channel") or 0)),
         split=split,
         language=language,
     )
 
 
 def _seconds(row: dict[str, Any], field: str) -> float:
-    value = float(row.get(field) or 0.0)
+    value = _number(field, row.get(field) or 0.0)
     if not 0 <= value < math.inf:
         raise ValueError(f"field {field!r} is {value}")
     return value
+
+
+def _number(field: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"field {field!r} is {value!r}, not a number") from None
 
 
 def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
@@ -176,7 +183,7 @@ def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
         audio=audio,
         duration=_seconds(row, "duration"),
         start=_seconds(row, "start"),
-        channel=int(row.get("channel") or 0),
+        channel=int(_number("channel", row.get("channel") or 0)),
         split=(row.get("custom") or {}).get("split"),
     )
     said = row.get("supervisions") or []
@@ -186,8 +193,8 @@ def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
         replace(
             _said(whole, s),
             id=s["id"],
-            start=max(0.0, whole.start + float(s["start"])),
-            duration=float(s["duration"]),
+            start=max(0.0, whole.start + _number("start", s["start"])),
+            duration=_number("duration", s["duration"]),
         )
         for s in said
     ]

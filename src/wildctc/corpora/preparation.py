@@ -46,8 +46,8 @@ class Rejects:
     wildctc.errors.WildCTCError: 1 of 1 utterances cannot be used, ...; the first: utt1 (a.wav): empty transcript...
     """
 
-    def __init__(self, limit: float = 0.01) -> None:
-        self.limit = limit
+    def __init__(self, limit: float = 0.01, option: str = "--max-bad") -> None:
+        self.limit, self.option = limit, option  # option: what sets the limit
         self.errors: dict[str, UtteranceError] = {}
 
     def add(self, error: UtteranceError) -> None:
@@ -60,7 +60,7 @@ class Rejects:
         if len(self.errors) > self.limit * total:
             raise WildCTCError(
                 f"{len(self.errors)} of {total} utterances cannot be used, more than the limit of {self.limit:.2%}; "
-                f"the first: {next(iter(self.errors))}. Repair them or raise the limit"
+                f"the first: {next(iter(self.errors)).rstrip('.')}. Repair them, or allow more with {self.option}"
             )
 
 

@@ -41,11 +41,17 @@ class Example:
     words: list[int]
 
 
-def read_split(config: DataConfig, split: str) -> list[Utterance]:
-    """The utterances of the `train` or `dev` manifest; of a manifest with several splits, those of that name."""
+def find_manifest(config: DataConfig, split: str) -> Path:
+    """The file of the `train` or `dev` manifest."""
     path = Path(config.dir) / getattr(config, split)
     if not path.exists():
         raise WildCTCError(f"no manifest {path}: make it with `wildctc prepare`, or set --data.dir to its folder")
+    return path
+
+
+def read_split(config: DataConfig, split: str) -> list[Utterance]:
+    """The utterances of the `train` or `dev` manifest; of a manifest with several splits, those of that name."""
+    path = find_manifest(config, split)
     utterances = load_manifest(path)
     if len({u.split for u in utterances}) > 1:
         utterances = load_manifest(path, split)
@@ -77,7 +83,7 @@ def usable(
     output_lengths: frames of features → frames after the encoder. record: where the scan of the audio is kept, so
     that a continued run need not repeat it. quiet: they were reported before.
     """
-    rejects = _SilentRejects(config.max_bad) if quiet else Rejects(config.max_bad)
+    rejects = (_SilentRejects if quiet else Rejects)(config.max_bad, option="--data.max_bad")
     readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
     frames = scan_once(record, readable, cache, speeds, config.workers, rejects, processes)
     heard = [u for u in readable if u.id in frames]
