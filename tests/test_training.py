@@ -14,7 +14,7 @@ import soundfile
 import torch
 from tones import RATE, make_corpus, read_rows, say, write_rows
 
-from wildctc import Criterion
+from wildctc import Criterion, EntropyDecay
 from wildctc.encoders import make_encoder
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats, make_front_end
@@ -29,8 +29,8 @@ from wildctc.training.rates import learning_rate
 
 RECIPES = sorted(p.name.removesuffix(".yaml") for p in (resources.files("wildctc") / "recipes").iterdir())
 METRICS = [
-    "epoch", "train_loss", "valid_loss", "valid_ctc_loss", "valid_wer", "entropy", "bypass", "self_loop", "word_bypass",
-    "bypass_posterior_train", "bypass_posterior_dev", "seconds",
+    "epoch", "train_loss", "valid_loss", "valid_ctc_loss", "valid_wer", "entropy", "entropy_smoothed", "bypass",
+    "self_loop", "word_bypass", "bypass_posterior_train", "bypass_posterior_dev", "seconds",
 ]  # fmt: skip
 
 
@@ -205,6 +205,15 @@ def test_run_learns_and_writes_exactly_the_promised_metrics(trained):
     assert [m["bypass"] for m in history[:3]] == pytest.approx([-25, -25 * 0.775, -25 * 0.775**2])
     assert [m["word_bypass"] for m in history[:2]] == pytest.approx([-19, -19 * 0.925])
     assert 0 <= history[-1]["bypass_posterior_dev"] < history[0]["bypass_posterior_dev"] < 1
+
+
+def test_the_smoothed_entropy_that_h_low_is_chosen_by_is_there_for_any_criterion(trained):
+    history = read_rows(trained / "metrics.jsonl")  # of a criterion that does not follow it
+    decay = EntropyDecay()
+    for m in history:
+        decay.update(m["entropy"])
+        assert m["entropy_smoothed"] == decay.smooth
+    assert history[0]["entropy_smoothed"] == history[0]["entropy"] > history[-1]["entropy_smoothed"]
 
 
 def test_run_folder_holds_what_people_look_at(trained):

@@ -60,6 +60,7 @@ def test_the_entropy_schedule_knows_the_entropy_of_the_trunk(recipe, tmp_path):
     train(settings(recipe, "otc-t-h", h_low=0.3), tmp_path / "run")
     state = load_tensors(tmp_path / "run" / "checkpoints" / "last.safetensors")[1]
     assert state["criterion"]["h_0"] == metrics(tmp_path / "run")[0]["entropy"]
+    assert state["criterion"]["h_bar"] == metrics(tmp_path / "run")[-1]["entropy_smoothed"]
 
 
 def test_the_epochs_of_plain_ctc_are_not_averaged(recipe, tmp_path):

@@ -293,6 +293,7 @@ class Trainer:
         self.watch.end_epoch(self.step)
         wildcards = self._wildcards
         found = self._evaluate_dev()
+        self._relax(found.entropy)
         sample = self.train[:: -(-len(self.train) // TRAIN_SAMPLE)]
         metrics: Metrics = {
             "epoch": self.epoch,
@@ -301,12 +302,12 @@ class Trainer:
             "valid_ctc_loss": found.ctc_loss,
             "valid_wer": found.wer,
             "entropy": found.entropy,
+            "entropy_smoothed": self.criterion.entropy_decay.smooth,
             **{name: getattr(wildcards, name) for name in WEIGHTS},
             "bypass_posterior_train": bypass_posterior(self.model, self._in_order(sample), self.processes),
             "bypass_posterior_dev": found.bypass_posterior,
             "seconds": round(self.seconds + time.perf_counter() - begun, 3),
         }
-        self._relax(found.entropy)
         self.checkpoints.save_epoch(self.epoch, self.model)
         self.history.append(metrics)
         self.epoch, self.group = self.epoch + 1, 0
@@ -321,17 +322,20 @@ class Trainer:
     def _relax(self, entropy: float | None) -> None:
         """The criterion's weights for the next epoch; no entropy (all probability on blank) keeps the last value.
 
-        In the epochs of plain CTC the entropy is followed for any criterion, so that every one can go on from there.
+        The entropy is followed whatever the criterion: any can go on from the epochs of plain CTC, and the smoothed one
+        of any run tells which `h_low` is within reach.
         """
         entropy = math.nan if entropy is None else entropy
+        follows = self.criterion.needs_entropy
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            if self._plain:
+            if self._plain or not follows:
                 self.criterion.entropy_decay.update(entropy)
-            else:
+            if not self._plain:
                 self.criterion.step(entropy)
         for warning in said:
-            log.warning("%s", warning.message)
+            if follows:  # to others `h_low` means nothing
+                log.warning("%s", warning.message)
 
     def _best(self) -> list[int]:
         """The best K epochs by the chosen measure, best first; of equals the earlier. Those of plain CTC do not count
