@@ -1,6 +1,7 @@
 """The commands from a folder of speech to a table, and what a wrong command says."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import torch
 from tones import make_corpus, read_rows, write_rows
 
 from wildctc.cli import main
+from wildctc.training.config import Config, flatten, to_dict
+from wildctc.version import __version__
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +165,7 @@ MISTAKES = {
     "decode without a model": (["decode", "nowhere", "m.jsonl"], "nowhere: no model here"),
     "wrong beam": (["decode", "x", "m.jsonl", "--beam", "0"], "--beam must be at least 1"),
     "wrong workers": (["decode", "x", "m.jsonl", "--workers", "-1"], "--workers must be at least 0"),
+    "unknown option": (["decode", "x", "m.jsonl", "--bogus"], "arguments: --bogus (see wildctc decode --help)"),
     "missing hypotheses": (["score", "nowhere.jsonl"], "nowhere.jsonl"),
     "compare nothing": (["compare", "nowhere"], "nowhere"),
 }
@@ -179,6 +183,12 @@ def test_mistake_is_one_line_and_exit_code_2(name, capsys, tmp_path, monkeypatch
     assert error.startswith("wildctc: ")
 
 
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"wildctc {__version__}\n"
+
+
 def test_an_unknown_source_is_told_every_source_there_is(capsys):
     from wildctc.corpora.preparation import LANGUAGE_SOURCES, SOURCES
 
@@ -187,15 +197,20 @@ def test_an_unknown_source_is_told_every_source_there_is(capsys):
     assert all(source in error for source in (*SOURCES, *LANGUAGE_SOURCES, "synthetic"))
 
 
-def test_help_lists_every_setting(capsys):
+def test_help_lists_every_setting_and_says_what_it_does(capsys):
     assert main(["train", "--help"]) == 0
     out = capsys.readouterr().out
     assert "iban" in out
     assert "otc-tw-h" in out
-    assert "--training.select_by loss  (of loss, ctc_loss, wer)" in out
     assert "None" not in out
-    for key in ("--criterion", "--schedule.h_low", "--schedule.epoch_scale", "--data.max_bad", "--training.select_by"):
-        assert key in out
+    lines = [line for line in out.splitlines() if line.startswith("  --")]
+    matches = [re.fullmatch(r"  --(\S+) (\S+(?: \S+)*?)(  +)(\S.*)", line) for line in lines]
+    shown = {match[1]: match for match in matches if match}
+    assert list(shown) == list(flatten(to_dict(Config())))
+    assert len({match.start(4) for match in shown.values()}) == 1  # they line up
+    assert max(map(len, out.splitlines())) <= 120
+    assert shown["training.patience"][2] == "null"
+    assert shown["training.select_by"][4].endswith("(loss, ctc_loss, wer)")
 
 
 def test_python_dash_m_works_and_has_no_traceback(tmp_path):

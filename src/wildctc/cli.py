@@ -13,6 +13,7 @@ from typing import NoReturn
 from wildctc.commands import COMMANDS, train
 from wildctc.commands.options import Run
 from wildctc.errors import Diverged, MissingExtra, WildCTCError
+from wildctc.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +60,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if hasattr(options, "settings"):
         options.settings = rest
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        raise WildCTCError(f"unrecognized arguments: {' '.join(rest)} (see wildctc {options.command} --help)")
     return options
 
 
@@ -72,6 +73,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="wildctc", description="Speech recognition that tolerates imperfect transcripts.")
+    parser.add_argument("--version", action="version", version=f"wildctc {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, run: Run, text: str) -> argparse.ArgumentParser:

@@ -20,109 +20,126 @@ from wildctc.criteria import CRITERIA
 from wildctc.errors import MissingExtra, WildCTCError
 
 
+def _setting(default: Any, about: str) -> Any:
+    """A field with its default and a line about it, which `wildctc train --help` prints."""
+    return field(default=default, metadata={"about": about})
+
+
 @dataclass
 class DataConfig:
     """Manifests, text and batches."""
 
-    dir: str = "."  # the folder that `train` and `dev` are relative to
-    train: str = "train.jsonl.gz"
-    dev: str = "dev.jsonl.gz"
-    lower: bool = False
-    strip_punctuation: bool = False
-    units: Literal["characters", "sentencepiece"] = "characters"
-    vocab_size: int = 200  # SentencePiece only
-    speeds: list[float] = field(default_factory=lambda: [1.0])  # one copy of the training data for each
-    max_duration: float = 30.0  # longer training utterances are left out (attention grows with the square)
-    batch_seconds: float = 120.0  # padded audio in a batch
-    max_bad: float = 0.01  # the share of unusable utterances above which the run stops
-    workers: int = 1
-    cache: str | None = "features"  # the folder of computed features; can be shared by runs. null: none are kept
-    cache_limit_gb: float = 100.0  # more than that is an error before anything is computed
+    dir: str = _setting(".", "the folder that `train` and `dev` are relative to")
+    train: str = _setting("train.jsonl.gz", "the manifest to train on")
+    dev: str = _setting("dev.jsonl.gz", "the manifest for validation after each epoch")
+    lower: bool = _setting(False, "transcripts in lower case")
+    strip_punctuation: bool = _setting(False, "transcripts without punctuation")
+    units: Literal["characters", "sentencepiece"] = _setting("characters", "what the model writes")
+    vocab_size: int = _setting(200, "how many pieces (SentencePiece only)")
+    speeds: list[float] = field(
+        default_factory=lambda: [1.0], metadata={"about": "one copy of the training data for each, played so fast"}
+    )
+    max_duration: float = _setting(30.0, "seconds; longer utterances are not trained on: attention grows as the square")
+    batch_seconds: float = _setting(120.0, "seconds of audio in a batch, with its padding")
+    max_bad: float = _setting(0.01, "the share of unusable utterances above which the run stops")
+    workers: int = _setting(1, "processes that load data; 0: the training process does it")
+    cache: str | None = _setting(
+        "features", "the folder of computed features, which runs can share; null: none are kept"
+    )
+    cache_limit_gb: float = _setting(100.0, "features that take more than that are refused before they are computed")
 
 
 @dataclass
 class FeatureConfig:
     """The front end: what `features.make_front_end` takes."""
 
-    name: str = "fbank"  # fbank, moonshine-tiny, an .onnx or .ort file, hf:NAME, or the folder of such a model
-    num_bins: int = 80  # fbank only
-    layers: Literal["weighted", "last"] = "weighted"  # Hugging Face only: a learned weighted sum of all, or the last
+    name: str = _setting("fbank", "fbank, moonshine-tiny, an .onnx or .ort file, hf:NAME, or the folder of a model")
+    num_bins: int = _setting(80, "filterbank energies in a frame (fbank only)")
+    layers: Literal["weighted", "last"] = _setting(
+        "weighted", "of a Hugging Face model: a learned sum of all, or the last"
+    )
 
 
 @dataclass
 class EncoderConfig:
     """The encoder: the fields of `encoders.make_encoder` that recipes set."""
 
-    kind: Literal["e_branchformer", "conformer"] = "e_branchformer"
-    d_model: int = 256
-    heads: int = 4
-    blocks: int = 12
-    ff_dim: int = 1024  # feed-forward and, in an E-Branchformer, cgMLP
-    kernel: int = 31  # every depthwise convolution
-    subsampling: int = 4
-    subsampling_conv: Literal["conv2d", "conv1d"] = "conv2d"  # conv1d for features of a pretrained model
-    dropout: float = 0.1
+    kind: Literal["e_branchformer", "conformer"] = _setting("e_branchformer", "the architecture")
+    d_model: int = _setting(256, "width; even, and a multiple of heads")
+    heads: int = _setting(4, "attention heads in a block")
+    blocks: int = _setting(12, "how many blocks, one after the other")
+    ff_dim: int = _setting(1024, "width inside the feed-forward parts and an E-Branchformer's cgMLP")
+    kernel: int = _setting(31, "frames under every depthwise convolution; odd")
+    subsampling: int = _setting(4, "frames of features for one of the encoder: 1, 2 or 4")
+    subsampling_conv: Literal["conv2d", "conv1d"] = _setting("conv2d", "conv1d suits features of a pretrained model")
+    dropout: float = _setting(0.1, "the share of activations and attention weights that is dropped")
 
 
 @dataclass
 class SpecAugmentConfig:
     """SpecAugment; all zeros switch it off."""
 
-    time_warp: int = 5
-    freq_masks: int = 2
-    freq_width: int = 27
-    time_masks: int = 5
-    time_ratio: float = 0.05
+    time_warp: int = _setting(5, "frames by which a point inside an utterance may move; 0: no warping")
+    freq_masks: int = _setting(2, "bands of dimensions that are masked")
+    freq_width: int = _setting(27, "dimensions that one of them covers at most")
+    time_masks: int = _setting(5, "stretches of time that are masked")
+    time_ratio: float = _setting(0.05, "the share of an utterance that one of them covers at most")
 
 
 @dataclass
 class ScheduleConfig:
     """Overrides of the criterion's published weights and schedule; null keeps what the criterion's name says."""
 
-    bypass: float | None = None
-    bypass_tau: float | None = None
-    self_loop: float | None = None
-    self_loop_tau: float | None = None
-    word_bypass: float | None = None
-    word_bypass_tau: float | None = None
-    h_low: float | None = None
-    kappa: float | None = None
-    alpha: float | None = None
-    epoch_scale: float | None = None  # e' = 1 + (e − 1)·epoch_scale, for runs of another length than 30 epochs
+    bypass: float | None = _setting(
+        None, "weight of token bypasses in the first epoch, a natural logarithm; null: published"
+    )
+    bypass_tau: float | None = _setting(None, "what it is multiplied by from epoch to epoch (epoch schedules)")
+    self_loop: float | None = _setting(None, "likewise of self-loops")
+    self_loop_tau: float | None = _setting(None, "likewise")
+    word_bypass: float | None = _setting(None, "likewise of word bypasses")
+    word_bypass_tau: float | None = _setting(None, "likewise")
+    h_low: float | None = _setting(
+        None, "the smoothed held-out entropy at which weights are fully relaxed (names in -h)"
+    )
+    kappa: float | None = _setting(None, "the exponent of progress towards h_low: the larger, the later weights relax")
+    alpha: float | None = _setting(None, "how much the latest epoch counts in the smoothed entropy, 0 to 1")
+    epoch_scale: float | None = _setting(
+        None, "epoch e counts as 1 + (e − 1)·epoch_scale: 30 ÷ epochs for other lengths"
+    )
 
 
 @dataclass
 class OptimizerConfig:
     """Adam with warm-up."""
 
-    lr: float = 2e-3  # at the end of the warm-up
-    warmup_steps: int = 15000
-    decay: Literal["sqrt", "cosine"] = "sqrt"  # after the warm-up: 1/√step, or a cosine to 0 at the last epoch
-    weight_decay: float = 1e-6
-    clip: float = 5.0  # norm of the gradient
-    accumulate: int = 1  # batches in an optimiser step
+    lr: float = _setting(2e-3, "the learning rate at the end of the warm-up")
+    warmup_steps: int = _setting(15000, "optimiser steps in which it rises from 0")
+    decay: Literal["sqrt", "cosine"] = _setting("sqrt", "after the warm-up 1/√step, or a cosine to 0 at the last epoch")
+    weight_decay: float = _setting(1e-6, "Adam's L2 penalty")
+    clip: float = _setting(5.0, "the norm that gradients are cut to")
+    accumulate: int = _setting(1, "batches in an optimiser step")
 
 
 @dataclass
 class TrainingConfig:
     """The loop."""
 
-    epochs: int = 30
-    ctc_epochs: int = 0  # the first so many are plain CTC; then the criterion's schedule begins (see trunk.py)
-    patience: int | None = None  # epochs without a better `select_by` before the run stops
-    select_by: Literal["loss", "ctc_loss", "wer"] = "loss"
-    average: int = 10  # best K epochs whose weights are averaged
-    precision: Literal["float32", "bfloat16"] = "float32"
-    checkpoint_steps: int = 200  # optimiser steps between checkpoints within an epoch
-    device: str = "auto"
+    epochs: int = _setting(30, "how many at most")
+    ctc_epochs: int = _setting(0, "the first so many are plain CTC; then the criterion's schedule begins")
+    patience: int | None = _setting(None, "stop after so many epochs without a better `select_by`; null: never")
+    select_by: Literal["loss", "ctc_loss", "wer"] = _setting("loss", "what the best epochs are best by, on dev")
+    average: int = _setting(10, "how many of the best epochs have their weights averaged at the end")
+    precision: Literal["float32", "bfloat16"] = _setting("float32", "of the model's forward pass in training")
+    checkpoint_steps: int = _setting(200, "optimiser steps between checkpoints within an epoch")
+    device: str = _setting("auto", "cpu, cuda, cuda:1; auto: the GPU if there is one")
 
 
 @dataclass
 class Config:
     """Everything that decides a run's weights, and where its data is."""
 
-    criterion: str = "ctc"
-    seed: int = 0
+    criterion: str = _setting("ctc", "which wildcards there are, and their schedule: see above")
+    seed: int = _setting(0, "of weights, batches, masks and dropout")
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     data: DataConfig = field(default_factory=DataConfig)
     features: FeatureConfig = field(default_factory=FeatureConfig)
@@ -169,28 +186,32 @@ def shipped_recipes() -> list[str]:
 
 
 def settings_help() -> str:
-    """Recipes, criteria, and every setting with its default and, where they can be listed, its values."""
+    """Recipes, criteria, and every setting with its default, what it does and, where they can be listed, its values."""
+    rows = _describe(Config())
+    width = max(len(setting) for setting, _ in rows)
+    lines = [f"  {setting:<{width}}  {about}" for setting, about in rows]
     return f"""RECIPE is a YAML file or one of: {", ".join(shipped_recipes())}
 Criteria: {", ".join(CRITERIA)}
 
 Settings and their defaults, which a recipe changes and the command line overrides:
-{_describe(Config())}"""
+{chr(10).join(lines)}"""
 
 
-def _describe(settings: Any, prefix: str = "") -> str:
+def _describe(settings: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """Each setting as it would be given, and what it does."""
     hints = typing.get_type_hints(type(settings))
-    lines = []
-    for name, value in vars(settings).items():
+    rows = []
+    for setting in dataclasses.fields(settings):
+        value = getattr(settings, setting.name)
         if dataclasses.is_dataclass(value):
-            lines.append(_describe(value, f"{name}."))
+            rows += _describe(value, f"{setting.name}.")
             continue
         words = value if isinstance(value, list) else [value]
         shown = " ".join("null" if w is None else str(w).lower() if isinstance(w, bool) else str(w) for w in words)
-        choices = (
-            f"  (of {', '.join(typing.get_args(hints[name]))})" if typing.get_origin(hints[name]) is Literal else ""
-        )
-        lines.append(f"  --{prefix}{name} {shown}{choices}")
-    return "\n".join(lines)
+        kind, about = hints[setting.name], setting.metadata["about"]
+        choices = f" ({', '.join(typing.get_args(kind))})" if typing.get_origin(kind) is Literal else ""
+        rows.append((f"--{prefix}{setting.name} {shown}", about + choices))
+    return rows
 
 
 def parse_yaml(text: str, where: str) -> Config:
