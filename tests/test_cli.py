@@ -183,6 +183,13 @@ def test_mistake_is_one_line_and_exit_code_2(name, capsys, tmp_path, monkeypatch
     assert error.startswith("wildctc: ")
 
 
+@pytest.mark.parametrize("name", [name for name, (words, _) in MISTAKES.items() if words[:1] == ["train"]])
+def test_a_refused_training_leaves_nothing_behind(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(MISTAKES[name][0]) == 2
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_version_is_told(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])

@@ -31,7 +31,7 @@ from wildctc.training.batches import Batch, Batches, parts_for, plan_batches, se
 from wildctc.training.build import encoder_settings, find_device, make_criterion
 from wildctc.training.checkpoints import Checkpoints, average, holds
 from wildctc.training.config import Config, differences, parse_yaml, to_yaml, validate
-from wildctc.training.data import Example, digest, feature_stats, make_units, read_split, usable
+from wildctc.training.data import Example, digest, feature_stats, find_manifest, make_units, read_split, usable
 from wildctc.training.divergence import DivergenceWatch
 from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
 from wildctc.training.rates import learning_rate
@@ -52,6 +52,7 @@ def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> P
     """
     validate(config)
     with process_group() as processes:
+        _check(config)
         run = make_folder(Path(out))
         with only_one(run / ".lock") if processes.first else nullcontext():
             start_log(run)
@@ -62,6 +63,14 @@ def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> P
                 write_text(run / "config.yaml", to_yaml(config))
             processes.barrier()
             return Trainer(config, run, processes).run()
+
+
+def _check(config: Config) -> None:
+    """Refuse what no run can begin with before there is a folder: a mistake leaves nothing behind."""
+    find_device(config.training.device)
+    make_criterion(config)
+    for split in ("train", "dev"):
+        find_manifest(config.data, split)
 
 
 def _same_run(run: Path, config: Config) -> None:
