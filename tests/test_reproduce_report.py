@@ -190,6 +190,17 @@ def test_iban_reports_errors_intervals_training_and_audit(tmp_path):
     assert float(records[2]["wer_delta_low"]) <= float(records[2]["wer_delta_mean"])
 
 
+def test_what_each_level_adds_is_the_difference_of_two_criteria(tmp_path):
+    rates = {"ctc": 0.5, "otc-w-tuned": 0.4, "otc-t": 0.5, "otc-tw": 0.3}
+    results = [run_of(c, k, tests={"test": outcome(rate, k)}) for c, rate in rates.items() for k in (0, 1)]
+    text = write_report("iban", results, tmp_path, [])
+    wers = {c: np.mean([100 * r.errors().rate for r in results if r.criterion == c]) for c in rates}
+    row = line_of(text, "token arcs beside word arcs")
+    assert row[1:3] == ["otc-tw − otc-w-tuned", "2"]
+    assert float(row[3].strip("*").replace("−", "-")) == pytest.approx(wers["otc-tw"] - wers["otc-w-tuned"], abs=0.006)
+    assert "What each level" not in write_report("iban", [r for r in results if r.criterion != "otc-tw"], tmp_path, [])
+
+
 def test_where_seeds_differ_it_is_said_that_only_differences_compare(tmp_path):
     text = write_report("iban", [*(run_of("ctc", k) for k in (0, 1)), run_of("otc-t", 1)], tmp_path, [])
     assert "not all have the same seeds: compare them by Δ, not by WER" in text

@@ -117,17 +117,44 @@ def length_tables(compared: Sequence[Compared], resamples: int = RESAMPLES) -> l
     rows = []
     for epoch, entropy in (("otc-t", "otc-t-h"), ("otc-tw", "otc-tw-h")):
         both = [(found.get((entropy, n)), found.get((epoch, n))) for n in lengths]
-        cells = [cell for h, e in both for cell in _difference_cells(_direct(h, e, resamples))]
+        direct = [_direct(h, e, resamples) for h, e in both]
+        cells = [cell for pair in direct for cell in _difference_cells(pair.wer if pair else None)]
         rows += [[Cell(f"{entropy} − {epoch}"), *cells]] if any(h and e for h, e in both) else []
     header = ["", *(x for n in lengths for x in (f"Δ WER, {n:g} epochs", "95% interval"))]
     return [*tables, Table("By length: entropy- minus epoch-indexed, WER in points", header, rows)] if rows else tables
 
 
-def _direct(one: Compared | None, other: Compared | None, resamples: int) -> Difference | None:
+LEVELS = {
+    "token arcs alone": ("otc-t", CONTROL),
+    "token arcs beside word arcs": ("otc-tw", "otc-w-tuned"),
+    "word arcs alone": ("otc-w-tuned", CONTROL),
+    "word arcs beside token arcs": ("otc-tw", "otc-t"),
+}
+
+
+def level_tables(compared: Sequence[Compared], resamples: int = RESAMPLES) -> list[Table]:
+    """What each level of wildcards does, without the other and beside it: differences between criteria by task."""
+    rows: list[list[Cell] | str] = []
+    for task in dict.fromkeys(one.system.task for one in compared):
+        found = {one.system.criterion: one for one in compared if one.system.task == task and not one.system.setting}
+        pairs = {name: _direct(found.get(a), found.get(b), resamples) for name, (a, b) in LEVELS.items()}
+        if any(pairs[name] is not None for name in list(LEVELS)[1::2]):
+            rows += [task] if len({one.system.task for one in compared}) > 1 else []
+            rows += [_level_row(name, *LEVELS[name], pair) for name, pair in pairs.items() if pair is not None]
+    header = ["", "", "seeds", "Δ WER", "95% interval", "Δ CER", "95% interval"]
+    notes = ["in points, paired over the seeds that both have; the self-loops of these criteria differ too"]
+    return [Table("What each level of wildcards adds", header, rows, notes)] if rows else []
+
+
+def _level_row(name: str, criterion: str, other: str, pair: Paired) -> list[Cell]:
+    differences = [*_difference_cells(pair.wer), *_difference_cells(pair.cer)]
+    return [Cell(name), Cell(f"{criterion} − {other}"), Cell(str(len(pair.wer.by_seed))), *differences]
+
+
+def _direct(one: Compared | None, other: Compared | None, resamples: int) -> Paired | None:
     if one is None or other is None or not (one.system.tests and other.system.tests):
         return None
-    found = paired_differences({"": one.system.tests}, other.system.tests, resamples=resamples)
-    return found[""].wer if found else None
+    return paired_differences({"": one.system.tests}, other.system.tests, resamples=resamples).get("")
 
 
 LENGTH = "epochs"  # the setting of `iban-length`

@@ -15,6 +15,7 @@ from wildctc.reproduce.comparison import (
     compare_systems,
     error_table,
     length_tables,
+    level_tables,
     records,
     training_table,
 )
@@ -94,8 +95,10 @@ def _table4(experiment: str, results: Results) -> Report:
 
 
 def _criteria(experiment: str, results: Results) -> Report:
-    """Criteria against plain CTC."""
-    return _compared(experiment, compare_systems(group_runs(results)))
+    """Criteria against plain CTC, and what token and word arcs add to each other."""
+    compared = compare_systems(group_runs(results))
+    report = _compared(experiment, compared)
+    return replace(report, tables=[*report.tables[:1], *level_tables(compared), *report.tables[1:]])
 
 
 def _lengths(experiment: str, results: Results) -> Report:
