@@ -67,6 +67,17 @@ def test_a_run_and_its_model_folder_give_the_same_recogniser_and_so_does_a_copy(
     assert copy.transcribe(corpus / "test0.wav") == model.transcribe(corpus / "test0.wav")
 
 
+def test_a_recogniser_in_training_transcribes_without_dropout_and_stays_in_training(corpus, model):
+    wanted = model.logits(corpus / "test0.wav")
+    model.train()
+    try:
+        assert torch.equal(model.logits(corpus / "test0.wav"), wanted)
+        assert model.training
+        assert model.encoder.training
+    finally:
+        model.eval()
+
+
 def test_a_short_file_is_transcribed_as_decode_does(corpus, model):
     test = load_manifest(corpus / "test.jsonl")
     decoded = decode_utterances(model, test, workers=0)

@@ -122,7 +122,12 @@ class Recognizer(nn.Module):
         if not long_enough:
             return found
         x = [torch.from_numpy(stats.normalize(features[i])) for i in long_enough]
-        y, y_lengths = self(nn.utils.rnn.pad_sequence(x, batch_first=True).to(device), lengths[long_enough])
+        training = self.training
+        self.eval()  # without dropout, in the middle of training too
+        try:
+            y, y_lengths = self(nn.utils.rnn.pad_sequence(x, batch_first=True).to(device), lengths[long_enough])
+        finally:
+            self.train(training)
         for i, row, n in zip(long_enough, y, y_lengths.tolist(), strict=True):
             found[i] = row[:n].float().cpu()
         return found
