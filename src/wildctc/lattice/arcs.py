@@ -246,6 +246,15 @@ def on_device(x: Tensor, device: torch.device) -> Tensor:
     return x if x.device == device else x.to(device, non_blocking=device.type != "cpu")
 
 
+def lose_counts(counts: Sequence[Tensor | None], lost: Tensor, target_lengths: Tensor) -> None:
+    """Where there is no likelihood, lost (N,), there are no posteriors: NaN in place of the counts, but for padding."""
+    lengths = on_device(target_lengths, lost.device).unsqueeze(1)
+    for count, extra in zip(counts, (0, 1, 0), strict=True):
+        if count is not None:
+            arcs = torch.arange(count.shape[1], device=lost.device) < lengths + extra
+            count.masked_fill_(lost.unsqueeze(1) & arcs, math.nan)
+
+
 def padded_rows(rows: Tensor, lengths: Tensor, fill: int) -> Tensor:
     """(N, S) from padded or concatenated rows, `fill` past each row's length."""
     there = on_device(lengths, rows.device)

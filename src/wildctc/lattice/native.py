@@ -1,6 +1,5 @@
 """The C++ backend: addresses of tensors go in, results come out in tensors made here."""
 
-import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from wildctc.lattice import _native  # type: ignore[attr-defined]  # compiled
-from wildctc.lattice.arcs import Lattice, compute_dtype
+from wildctc.lattice.arcs import Lattice, compute_dtype, lose_counts
 
 Gradients: TypeAlias = list[Tensor | None]
 
@@ -105,16 +104,8 @@ def run(
         torch.get_num_threads(),
     )
     if any(c is not None for c in counts) and losses.isnan().any():
-        _lose_counts(lattice.target_lengths, losses, counts)
+        lose_counts(counts, losses.isnan(), lattice.target_lengths)
     return reduced
-
-
-def _lose_counts(target_lengths: Tensor, losses: Tensor, counts: Sequence[Tensor | None]) -> None:
-    """Where there is no likelihood, there are no posteriors: NaN, but for padding."""
-    for count, extra in zip(counts, (0, 1, 0), strict=True):
-        if count is not None:
-            arcs = torch.arange(count.shape[1]) < target_lengths.unsqueeze(1) + extra
-            count[losses.isnan().unsqueeze(1) & arcs] = math.nan
 
 
 def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wildctc.errors import MissingExtra
-from wildctc.lattice.arcs import Lattice, compute_dtype, on_device
+from wildctc.lattice.arcs import Lattice, compute_dtype, lose_counts, on_device
 from wildctc.lattice.native import Gradients
 
 TILE, INTERPRETED_TILE = (16, 32), (64, 256)  # frames × outputs
@@ -291,6 +291,7 @@ def backward(
                 ROWS=rows,
                 COLUMNS=columns,
             )
+    lose_counts(counts, (passed.total.sum(1) - passed.likelihood).isnan(), lattice.target_lengths)
     return result, counts
 
 
