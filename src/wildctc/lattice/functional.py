@@ -98,7 +98,7 @@ def choose_backend(backend: Backend, lattice: Lattice) -> str:
         return "triton"
     if not torch.compiler.is_compiling() and device.type not in _said:
         _said.add(device.type)
-        reason = "triton is not installed: pip install 'wildctc[gpu]'" if device.type == "cuda" else "it has no kernel"
+        reason = "triton is not installed: the extra gpu brings it" if device.type == "cuda" else "it has no kernel"
         warnings.warn(f"on {device.type} the lattice is computed by slow plain PyTorch, since {reason}", stacklevel=3)
     return "reference"
 
