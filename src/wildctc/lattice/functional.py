@@ -192,8 +192,8 @@ def _reference_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
             )
         )
         given = [w for w in weights if w is not None]
-        # without frames nothing depends on a weight
-        connected = given and lattice.logits.shape[0]
+        # without frames, or words for word bypasses, nothing depends on a weight
+        connected = log_likelihood.requires_grad
         found = (
             torch.autograd.grad(log_likelihood.sum(), given, allow_unused=True) if connected else [None] * len(given)
         )
