@@ -166,12 +166,17 @@ def iban_grid(tasks: Sequence[Task], criteria: Sequence[str], seeds: Sequence[in
 def iban_runs() -> tuple[Run, ...]:
     tasks, seeds = [iban("iban")], range(5)
     published = Setting("published", {"schedule": "published"})
+    # Two questions that came up when results were in: does `otc-tw-h` delete because it relaxes early, and is it the
+    # token arcs that set `otc-tw` apart from `otc-w-tuned`, or its self-loops?
     later = Setting("later", {"h_low": IBAN_H_LATER}, {"schedule.h_low": IBAN_H_LATER})
+    loops: dict[str, Value] = {"schedule.self_loop": -5.0, "schedule.self_loop_tau": 0.775}
+    as_tw = small("otc-w-tuned", "loops", {"self-loops": "of otc-tw"}, **loops)
     return (
         *iban_grid(tasks, ("ctc", "otc-t", "otc-tw", "otc-tw-h"), seeds),
         *iban_grid(tasks, ("otc-w", "otc-w-tuned", "otc-t-h"), seeds),
         *grid(tasks, ("otc-t", "otc-tw", "otc-tw-h"), (0, 1), [published]),
         *grid(tasks, ["otc-tw-h"], (0, 1), [later]),
+        *grid(tasks, ["otc-w-tuned"], (0, 1), [as_tw]),
     )
 
 
