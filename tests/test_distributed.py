@@ -341,6 +341,9 @@ def test_one_device_is_not_enough_for_two_processes(tmp_path):
 # ----------------------------------------------------------------------------------------------------- with torchrun
 
 
+HANGS = 900  # seconds: a test that fails is better than one that never ends
+
+
 def torchrun(*arguments, size=2) -> subprocess.Popen:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
     return subprocess.Popen(
@@ -373,7 +376,7 @@ def test_killed_torchrun_goes_on_to_the_same_weights(tmp_path):
     recipe = make_corpus(tmp_path / "corpus", {"train": 30, "dev": 4})
     options = ("--criterion", "otc-tw-h", "--training.epochs", "4", "--training.checkpoint_steps", "2")
     whole = torchrun(recipe, "--out", tmp_path / "whole", *options)
-    output = whole.communicate()[0]
+    output = whole.communicate(timeout=HANGS)[0]
     assert whole.returncode == 0, output
     assert output.count(f"{tmp_path}/whole/model\n") == 1  # printed by one
     assert "Warning" not in output
@@ -384,7 +387,7 @@ def test_killed_torchrun_goes_on_to_the_same_weights(tmp_path):
     assert killed.returncode == -signal.SIGKILL
     assert not (run / "model").exists()
     rest = torchrun(recipe, "--out", run, *options)
-    output = rest.communicate()[0]
+    output = rest.communicate(timeout=HANGS)[0]
     assert rest.returncode == 0, output
     assert output.count("continuing from") == 1
     assert (run / "model/model.safetensors").read_bytes() == (tmp_path / "whole/model/model.safetensors").read_bytes()
@@ -413,7 +416,7 @@ def test_mistake_of_one_process_is_one_line_before_what_torchrun_adds(tmp_path):
 
 @pytest.mark.slow
 def test_mistake_before_the_processes_meet_is_one_line(tmp_path):
-    output = torchrun("no-such-recipe", "--out", tmp_path / "run").communicate()[0]
+    output = torchrun("no-such-recipe", "--out", tmp_path / "run").communicate(timeout=HANGS)[0]
     assert output.count("wildctc: no recipe 'no-such-recipe'") == 1
     assert "Traceback" not in output[: output.index("torch/distributed/elastic")]
 

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -151,6 +152,17 @@ def log_level() -> int:
     if is_first():
         return logging.INFO
     return logging.ERROR if dist.is_available() and dist.is_initialized() else logging.CRITICAL
+
+
+def settle_before_fork() -> None:
+    """Let the threads of the process group finish what they are at, if there is one.
+
+    One that ends a collective frees tensors and for that becomes a Python thread, under a lock of the interpreter. A
+    process forked at that moment inherits the lock taken and hangs in os.fork for ever (CPython 3.11; seen once, on a
+    busy machine). There is nothing to wait on, but a moment without the interpreter's other lock is enough.
+    """
+    if dist.is_available() and dist.is_initialized():
+        time.sleep(0.05)
 
 
 def _place() -> tuple[int, int]:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from wildctc.distributed import ALONE, Processes
+from wildctc.distributed import ALONE, Processes, settle_before_fork
 from wildctc.errors import WildCTCError
 from wildctc.features import FeatureCache, FeatureStats, spec_augment
 from wildctc.training.config import SpecAugmentConfig
@@ -133,6 +133,8 @@ class Batches(Dataset[Batch | WildCTCError]):
 
         workers: processes that prepare them.
         """
+        if workers:
+            settle_before_fork()
         rounds = -(-len(self) // processes.size)
         items = range(start * self.parts + processes.rank, rounds * processes.size, processes.size)
         # A generator of its own: a loader draws a seed when it starts, which must not disturb the run's dropout.
