@@ -129,7 +129,7 @@ def _weights(axes: Any, systems: Sequence[System], name: str) -> None:
     having = [(system, line) for system, line in _with_lines(systems) if _mean_by_epoch(system, name)]
     for i, (system, line) in enumerate(having):
         means = _mean_by_epoch(system, name)
-        width = 1.5 + 0.9 * (len(having) - 1 - i)  # of equal schedules all are seen: thin on thick
+        width = 1.5 + 3 * (1 - i / max(1, len(having) - 1))  # of equal schedules all are seen: thin on thick
         axes.plot(list(means), list(means.values()), color=COLOURS[system.criterion], ls=line, lw=width)
     axes.set_yscale("symlog", linthresh=0.1)
     axes.set_yticks([-20, -5, -1, -0.2, -0.05, 0], ["−20", "−5", "−1", "−0.2", "−0.05", "0"])
