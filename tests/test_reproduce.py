@@ -453,7 +453,7 @@ def test_a_run_that_never_holds_is_recorded_and_shown(corpus, tmp_path, capsys, 
     assert found.diverged.startswith("training has diverged")
     assert (found.dagger, found.tests, len(runs.of("train"))) == (-30.0, {}, 3)
     assert "diverged" in capsys.readouterr().out
-    assert reproduce("iban", "--criteria", "otc-w-tuned", *words) == 0
+    assert reproduce("iban", "--runs", "iban/otc-w-tuned/seed0", *words) == 0
     assert len(runs.of("train")) == 4  # the rule is for OTC-W alone
     assert result(tmp_path, "iban/otc-w-tuned/seed0").dagger is None
 
