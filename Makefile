@@ -1,11 +1,11 @@
-# make setup · make demo · make test · make lint · make bench · make sanitize · make wheel
+# make setup · make demo · make test · make lint · make docs · make bench · make sanitize · make wheel
 PYTHON ?= python3
 PY := .venv/bin/python
 BUILD_TOOLS := scikit-build-core nanobind ninja cmake
 # the extension is rebuilt when its sources change
 SOURCES := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: setup demo test lint bench sanitize wheel clean
+.PHONY: setup demo test lint docs bench sanitize wheel clean
 
 setup: .venv/installed
 
@@ -13,7 +13,7 @@ setup: .venv/installed
 	test -x $(PY) || $(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --upgrade pip
 	$(PY) -m pip install --quiet -c constraints.txt torch numpy $(BUILD_TOOLS)
-	$(PY) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[train,audit,hf,moonshine,demo,gpu,dev]'
+	$(PY) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[train,audit,hf,moonshine,demo,gpu,docs,dev]'
 	# For a test of docs/integrations.md. Of all that ESPnet asks for, its CTC module needs typeguard alone.
 	$(PY) -m pip install --quiet --no-deps espnet==202511 typeguard
 	touch $@
@@ -31,6 +31,10 @@ lint: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
+# The documentation site in build/site. A broken link, or a page that is not in mkdocs.yml, fails.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+
 bench: setup
 	$(PY) benchmarks/loss.py
 	$(PY) benchmarks/encoders.py
@@ -45,7 +49,8 @@ sanitize: setup
 	cmake --build build/sanitize
 	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 		WILDCTC_NATIVE=build/sanitize $(PY) -m pytest -q -p no:cacheprovider tests/lattice/test_golden_k2.py \
-		tests/lattice/test_edge_cases.py tests/lattice/test_bad_input.py tests/lattice/test_native_equals_reference.py
+		tests/lattice/test_edge_cases.py tests/lattice/test_bad_input.py tests/lattice/test_native_equals_reference.py \
+		tests/lattice/test_masked_logits.py tests/lattice/test_alignment.py
 
 # The sdist, from it the wheel of this Python, and that wheel where no compiler is found: dist/ and build/wheel.
 wheel: setup

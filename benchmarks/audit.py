@@ -34,16 +34,18 @@ import torch
 from audit_report import SETTINGS, Case, write_report
 
 from wildctc import wildcard_align
-from wildctc.audit.evaluation import Units
-from wildctc.audit.known import kinds_of, with_truth
-from wildctc.audit.probe import ProbedUtterance, read_probe
-from wildctc.corpora import Rejects, load_manifest
-from wildctc.corpora.manifest import read_lines, read_rows
+from wildctc.corpora.manifest import load_manifest
+from wildctc.corpora.preparation import Rejects
+from wildctc.corruption.detection import Units
+from wildctc.corruption.known_errors import kinds_of, with_truth
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, write_text
-from wildctc.inference import utterance_logits
-from wildctc.recognizer import Recognizer
-from wildctc.scoring import Decoded, score
+from wildctc.json_lines import read_lines, read_rows
+from wildctc.probe.records import ProbedUtterance, read_probe
+from wildctc.recognizer.batch import utterance_logits
+from wildctc.recognizer.model import Recognizer
+from wildctc.scoring.error_rates import score
+from wildctc.scoring.hypotheses import Decoded
 
 STAGES = ("prepare", "train", "probe", "report")
 PARTS = {"all": "train", "a": "train-a", "b": "train-b"}  # model → what it is trained on
@@ -136,6 +138,7 @@ def train(options: argparse.Namespace, out: Path, run: str) -> None:
         "train", options.recipe, "--out", out / "runs" / run, "--criterion", criterion,
         "--training.epochs", options.epochs, "--data.dir", out / "data", "--data.train", f"{PARTS[part]}.jsonl",
         "--data.dev", "dev.jsonl", "--data.cache", options.cache or out / "features", "--seed", options.seed,
+        "--training.select_by", "ctc_loss",  # as results/iban-audit
         *(("--schedule.epoch_scale", options.epoch_scale) if by_epoch else ()),
     )  # fmt: skip
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wildctc.audit.evaluation import FLAGGED, Found, Units, evaluate, roc
-from wildctc.audit.known import as_list
+from wildctc.corruption.detection import FLAGGED, Found, Units, evaluate, roc
+from wildctc.corruption.known_errors import as_list
 from wildctc.files import write_text
 
 SETTINGS = {  # setting → (model, what it probes)

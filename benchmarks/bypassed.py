@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from wildctc.audit.probe import ProbedUtterance, read_probe
-from wildctc.corpora import load_manifest
+from wildctc.corpora.manifest import load_manifest
 from wildctc.errors import WildCTCError
-from wildctc.reproduce.results import RunResult
-from wildctc.scoring import table
+from wildctc.experiments.results import RunResult
+from wildctc.probe.records import ProbedUtterance, read_probe
+from wildctc.terminal import table
 
 QUARTERS = ("least room", "second", "third", "most room")
 

@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from wildctc.decoding import best_hypothesis
+from wildctc.recognizer.decoding import best_hypothesis
 
 FRAME_RATE = 20
 SECONDS = 12.0

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from wildctc.audit import probe
-from wildctc.audit.probed import as_row, row_line
-from wildctc.encoders import make_encoder
+from wildctc.encoders.encoder import make_encoder
 from wildctc.errors import WildCTCError
-from wildctc.features import make_front_end
+from wildctc.features.front_end import make_front_end
+from wildctc.probe import graphs as probe
+from wildctc.probe.records import as_row
+from wildctc.recognizer.partials import row_line
 from wildctc.training.build import encoder_settings
 from wildctc.training.config import load_recipe
 

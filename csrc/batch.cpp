@@ -1,5 +1,6 @@
 #include "batch.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -10,8 +11,22 @@ bool Weights::present() const { return each != nullptr || value > -std::numeric_
 
 namespace {
 
-// Far past any use, and low enough that exponents of whole paths stay inside 32 bits.
-constexpr double kLargestWeight = 1e4;
+// The largest log-weight with which the exponents of the wide format hold every path of so many frames.
+//
+// A 0 is a number with the exponent Format::zero, and what is below half of that counts as 0 (is_zero). So the other half
+// is what a path may gain: its rewards, and as it joins others, fewer than 3 bits a frame, since no state is followed by more
+// than 6. It takes a wildcard in every other frame at most. As many bits as 64 frames could gain are left over: by those a
+// 0 stays below the least likelihood, so that it is not seen in posteriors either. e^weight itself may have 51 bits.
+template <class R>
+double largest_weight_in(int64_t frames) {
+    constexpr double range = -static_cast<double>(Format<R>::zero) / 2, per_bit = 0.69314718055994530942;
+    const double left = range - 3.0 * static_cast<double>(frames + 64);
+    return per_bit * std::min(left / static_cast<double>(std::max<int64_t>(1, (frames + 1) / 2)), 0x1p51);
+}
+
+double largest_weight(const Batch& b, int64_t frames) {
+    return std::max(0.0, b.dtype == DType::float64 ? largest_weight_in<double>(frames) : largest_weight_in<float>(frames));
+}
 
 [[noreturn]] void fail(int64_t n, const std::string& what) {
     throw std::invalid_argument("utterance " + std::to_string(n) + ": " + what);
@@ -37,7 +52,7 @@ void check_words(const Batch& b, int64_t n, const int64_t* words, int64_t count)
     for (int64_t u = 0; u < count; ++u) {
         const int64_t word = words[u];
         if (word < -1) fail(n, "word of token " + str(u) + " is " + str(word) + ", must be -1 (in no word) or more");
-        if (b.word_bypass.each != nullptr && word >= b.word_bypass.width)
+        if (b.word_bypass.per_arc() && word >= b.word_bypass.width)
             fail(n, "word of token " + str(u) + " is " + str(word) + ", but word_bypass has weights for words 0 to " +
                         str(b.word_bypass.width - 1) + " only");
         if (word < 0 || (u > 0 && word == words[u - 1])) continue;
@@ -48,15 +63,18 @@ void check_words(const Batch& b, int64_t n, const int64_t* words, int64_t count)
     }
 }
 
-void check_weights(int64_t n, const char* name, const Weights& w, int64_t count) {
-    if (w.each != nullptr && w.width < count)
+void check_weights(const Batch& b, int64_t n, const char* name, const Weights& w, int64_t count) {
+    const double largest = largest_weight(b, b.input_lengths[n]);
+    if (w.per_arc() && w.width < count)
         fail(n, std::string(name) + " has " + str(w.width) + " weights, needs " + str(count));
     for (int64_t i = 0; i < count; ++i) {
         const double x = w.of(n, i);
-        if (std::isnan(x) || x > kLargestWeight)
+        if (std::isnan(x) || x > largest)
             fail(n, std::string(name) + " weight " + str(i) + " is " + (std::isnan(x) ? "NaN" : std::to_string(x)) +
-                        ", must be a number of at most " + str(static_cast<int64_t>(kLargestWeight)) + " or -inf");
-        if (w.each == nullptr) break;
+                        ", must be a number of at most " + str(static_cast<int64_t>(largest)) + " (for " +
+                        str(b.input_lengths[n]) + " frames in " + (b.dtype == DType::float64 ? "float64" : "float32") +
+                        ") or -inf");
+        if (!w.per_arc()) break;
     }
 }
 
@@ -77,9 +95,9 @@ void check(const Batch& b) {
             check_words(b, n, words, count);
             for (int64_t u = 0; u < count; ++u) last_word = larger(last_word, words[u]);
         }
-        check_weights(n, "bypass", b.bypass, count);
-        check_weights(n, "self_loop", b.self_loop, count + 1);
-        check_weights(n, "word_bypass", b.word_bypass, last_word + 1);
+        check_weights(b, n, "bypass", b.bypass, count);
+        check_weights(b, n, "self_loop", b.self_loop, count + 1);
+        check_weights(b, n, "word_bypass", b.word_bypass, last_word + 1);
         offset += count;
     }
     if (concatenated && offset != b.targets.total)

@@ -8,14 +8,15 @@
 
 namespace wildctc {
 
-// One weight for a whole arc family, or one per arc, (N, width) and contiguous.
+// One weight for a whole arc family, or one per arc, (N, width) and contiguous, or one per utterance, (N).
 struct Weights {
     double value;         // −inf: the family is absent
     const double* each;   // null: `value` holds everywhere
-    int64_t width;
+    int64_t width;        // −1: one per utterance
 
     bool present() const;
-    double of(int64_t n, int64_t i) const { return each != nullptr ? each[n * width + i] : value; }
+    bool per_arc() const { return each != nullptr && width >= 0; }
+    double of(int64_t n, int64_t i) const { return per_arc() ? each[n * width + i] : each != nullptr ? each[n] : value; }
 };
 
 // Rows of integers, (N, width) padded or concatenated.

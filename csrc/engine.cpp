@@ -138,9 +138,7 @@ double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResul
     const GraphOf<R> graph(b, n, target_offset);
     char* memory = scratch.reserve(kernel<R>().workspace(logits, graph.view(), r.backward));
     if (!r.backward) return -kernel<R>().forward(logits, graph.view(), memory);
-    const ArcCounts counts{r.bypass != nullptr ? r.bypass + n * r.bypass_width : nullptr,
-                           r.self_loop != nullptr ? r.self_loop + n * r.self_loop_width : nullptr,
-                           r.word != nullptr ? r.word + n * r.word_width : nullptr};
+    const ArcCounts counts{r.bypass.row(n), r.self_loop.row(n), r.word.row(n)};
     const Frames gradient = gradient_of<R>(b, n, r);
     return -kernel<R>().forward_backward(logits, graph.view(), gradient, share_of(r.reduction, b, n), counts, memory);
 }

@@ -7,6 +7,17 @@ namespace wildctc {
 
 enum class Reduction : int { none = 0, mean = 1, sum = 2 };
 
+// Counts of a family of arcs, (N, width), or of all its arcs together, (N).
+struct CountRows {
+    double* data;        // null: not wanted
+    int64_t width;       // −1: of all arcs together
+
+    Counts row(int64_t n) const {
+        if (data == nullptr) return {nullptr, 0};
+        return width < 0 ? Counts{data + n, 0} : Counts{data + n * width, 1};
+    }
+};
+
 struct LossResult {
     void* losses;        // (N): negative log-likelihoods, double for double logits, else float
     void* reduced;       // (1): their mean or sum, of the same type; not written without a reduction
@@ -15,8 +26,7 @@ struct LossResult {
     bool backward;       // false: nothing below is wanted
     void* gradient;      // (T, N, C), of the losses' type, contiguous in C; null: not wanted
     int64_t stride_t, stride_n;
-    double *bypass, *self_loop, *word;  // (N, width): the arcs' expected counts are added, times −d(returned) / d(loss_n)
-    int64_t bypass_width, self_loop_width, word_width;
+    CountRows bypass, self_loop, word;  // the arcs' expected counts are added, times −d(returned) / d(loss_n)
 };
 
 void loss(const Batch& batch, const LossResult& result, int threads);

@@ -36,7 +36,9 @@ class GraphOf {
     GraphOf(const Batch& b, int64_t n, int64_t offset) {
         const int64_t U = b.target_lengths[n], K = padded(U + 1);
         const int64_t* labels = b.targets.row(n, offset);
-        label_.assign(static_cast<size_t>(K), 0);
+        // What no token enters has a label too, since kernels read one for each position. It is not blank, whose logit can be
+        // so far above the largest of the others that e^(logit − largest) has no meaning.
+        label_.assign(static_cast<size_t>(K), b.blank == 0 && b.outputs > 1 ? 1 : 0);
         no_token_.assign(static_cast<size_t>(K), Format<R>::zero);
         std::fill_n(no_token_.begin() + 1, U, 0);
         for (int64_t k = 1; k <= U; ++k) label_[static_cast<size_t>(k)] = static_cast<int32_t>(labels[k - 1]);

@@ -131,10 +131,10 @@ void clear_counts(const GraphFor<F>& g, const Workspace<F>& w) {
 template <class F>
 void flush_counts(const GraphFor<F>& g, double scale, const ArcCounts& counts, const Workspace<F>& w) {
     for (int64_t k = 0; k <= g.tokens; ++k) {
-        if (counts.self_loop != nullptr) counts.self_loop[k] += static_cast<double>(w.self_loop[k]) * scale;
-        if (counts.bypass != nullptr && k > 0) counts.bypass[k - 1] += static_cast<double>(w.bypass[k]) * scale;
+        if (counts.self_loop.wanted()) counts.self_loop[k] += static_cast<double>(w.self_loop[k]) * scale;
+        if (counts.bypass.wanted() && k > 0) counts.bypass[k - 1] += static_cast<double>(w.bypass[k]) * scale;
     }
-    for (int64_t i = 0; counts.word != nullptr && i < g.num_words; ++i)
+    for (int64_t i = 0; counts.word.wanted() && i < g.num_words; ++i)
         counts.word[g.words[i].word] += static_cast<double>(w.word[i]) * scale;
 }
 
@@ -176,7 +176,7 @@ struct Backward {
     States<F> beta, earlier;
     Band band;
 
-    bool counting() const { return counts.bypass != nullptr || counts.self_loop != nullptr || counts.word != nullptr; }
+    bool counting() const { return counts.bypass.wanted() || counts.self_loop.wanted() || counts.word.wanted(); }
 };
 
 // Frames [first, first + count), whose alphas and emissions are in the workspace. False if the numbers had too little

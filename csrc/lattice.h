@@ -45,7 +45,7 @@ struct Graph {
     bool wildcards;         // false: plain CTC
     bool tame;              // no weight is above 0 or too low for a plain number
     int64_t least_weight;   // the exponent of the least e^weight that is not 0; at most 0
-    const int32_t* label;   // [k]: y_k, the token that enters position k; any label where there is none
+    const int32_t* label;   // [k]: y_k, the token that enters position k; where there is none, any that is not blank
     const Int<R>* no_token; // [k]: 0, or the exponent of 0 where no token enters position k
     const int64_t* repeats; // positions k with y_k = y_{k-1}
     int64_t num_repeats;
@@ -63,7 +63,7 @@ struct Graph {
 // The softmax of one frame, but for its tokens.
 template <class R>
 struct FrameScores {
-    R max, sum;        // of the non-blank logits: the largest, and the sum of e^(logit − max)
+    R max, sum;        // of the non-blank logits: the largest (blank's, if none is above −inf), and the sum of e^(logit − max)
     bool flat;         // e^(logit − max) is a normal number for all of them
     int32_t least;     // ... and if so, at least 2^least
     int32_t shift;     // of the plain lattice: its emissions are 2^shift times as large
@@ -72,11 +72,19 @@ struct FrameScores {
     Scaled<R> blank, star;
 };
 
-// Expected counts of the arcs, times scale, are added here: minus the gradient to their weights. Any may be null.
+// Where the expected counts of a family of arcs, times scale, are added: minus the gradient to their weights.
+struct Counts {
+    double* each;  // [i · step]; null: not wanted
+    int64_t step;  // 0: all arcs into one
+
+    bool wanted() const { return each != nullptr; }
+    double& operator[](int64_t i) const { return each[i * step]; }
+};
+
 struct ArcCounts {
-    double* bypass;     // [u], token u = 0…U-1
-    double* self_loop;  // [k], position k = 0…U
-    double* word;       // [w]
+    Counts bypass;     // [u], token u = 0…U-1
+    Counts self_loop;  // [k], position k = 0…U
+    Counts word;       // [w]
 };
 
 template <class R>

@@ -23,6 +23,10 @@ Weights weights(const WeightsArgument& w) {
     return {std::get<0>(w), pointer<const double>(std::get<1>(w)), std::get<2>(w)};
 }
 
+using CountsArgument = std::tuple<uintptr_t, int64_t>;
+
+CountRows counts(const CountsArgument& c) { return {pointer<double>(std::get<0>(c)), std::get<1>(c)}; }
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -45,14 +49,13 @@ NB_MODULE(_native, m) {
         .def("check", [](const Batch& b) { check(b); })
         .def("loss",
              [](const Batch& b, uintptr_t losses, uintptr_t reduced, int reduction, bool zero_infinity, bool backward,
-                uintptr_t gradient, int64_t stride_t, int64_t stride_n, std::tuple<uintptr_t, int64_t> bypass,
-                std::tuple<uintptr_t, int64_t> self_loop, std::tuple<uintptr_t, int64_t> word, int threads) {
+                uintptr_t gradient, int64_t stride_t, int64_t stride_n, const CountsArgument& bypass,
+                const CountsArgument& self_loop, const CountsArgument& word, int threads) {
                  const nb::gil_scoped_release release;
                  loss(b,
                       {pointer<void>(losses), pointer<void>(reduced), static_cast<Reduction>(reduction), zero_infinity,
                        backward, pointer<void>(gradient), stride_t, stride_n,
-                       pointer<double>(std::get<0>(bypass)), pointer<double>(std::get<0>(self_loop)),
-                       pointer<double>(std::get<0>(word)), std::get<1>(bypass), std::get<1>(self_loop), std::get<1>(word)},
+                       counts(bypass), counts(self_loop), counts(word)},
                       threads);
              })
         .def("best_path", [](const Batch& b, uintptr_t score, uintptr_t position, uintptr_t state, uintptr_t arc, int threads) {

@@ -73,7 +73,7 @@ static bool score_frame(const R* x, int64_t outputs, int64_t blank, R* relative,
     const R y = x[blank];
     const Range<R> range = widened(widened(Range<R>{infinity, -infinity}, x, blank), x + blank + 1, outputs - blank - 1);
     const bool any = range.max > -infinity;
-    f.max = any ? range.max : R(0);
+    f.max = any ? range.max : y;
     f.flat = any && range.min - range.max > Format<R>::exp_lowest;
     f.least = f.flat ? static_cast<int32_t>((range.min - range.max) * R(1.4427)) - 1 : 0;
     f.shift = 0;

@@ -6,12 +6,14 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 namespace wildctc {
 
-// body(item, worker), called once for each item in `order`; worker: 0…threads − 1, of which the calling thread is 0
+// body(item, worker), called once for each item in `order`; worker: 0…threads − 1, of which the calling thread is 0. Fewer
+// workers are used where there are fewer items, or where no more threads can be started.
 template <class Body>
 void parallel_over(const std::vector<int64_t>& order, int threads, const Body& body) {
     const int workers = std::min<int64_t>(threads, static_cast<int64_t>(order.size()));
@@ -26,10 +28,15 @@ void parallel_over(const std::vector<int64_t>& order, int threads, const Body& b
             error = std::current_exception();
         }
     };
-    std::vector<std::thread> others;
-    for (int i = 1; i < workers; ++i) others.emplace_back(work, i);
+    std::vector<std::thread> others(static_cast<size_t>(std::max(workers - 1, 0)));
+    try {
+        for (int i = 1; i < workers; ++i) others[static_cast<size_t>(i - 1)] = std::thread(work, i);
+    } catch (const std::system_error&) {
+        // The process may start no further thread: those that there are do all of the work.
+    }
     work(0);
-    for (std::thread& other : others) other.join();
+    for (std::thread& other : others)
+        if (other.joinable()) other.join();
     if (error) std::rethrow_exception(error);
 }
 

@@ -40,7 +40,8 @@ class Arena {
 // Alphas and emissions are kept for one stretch of frames at a time: of the last stretch on the way forward; those of an
 // earlier one are computed again, from the state at its start, when the betas get there. Two stretches are usual: half
 // the memory, which then mostly fits the cache, for little work, because by then only few positions matter. There are
-// more where positions are few or numbers long, to stay within 24 bytes a frame and position.
+// more where positions are few or numbers long, to stay within 24 bytes a frame and position. A transcript of up to 5
+// tokens has not as many: its frame takes up to 152 bytes, 88 for its scores and an eighth of 8 positions of 64 bytes.
 struct Stretches {
     int64_t count, frames;  // frames of each but the last, which takes what is left
 

@@ -16,6 +16,8 @@ import torch
 from transformers import AutoModelForCTC, AutoProcessor, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
+from wildctc import Criterion
+from wildctc.errors import WildCTCError
 from wildctc.integrations.huggingface import WildcardCTCTrainer
 
 
@@ -42,23 +44,33 @@ def collate(processor, rows: list[dict]) -> dict:
 
 
 def main(model: str, train: str, dev: str, out: str, criterion: str = "otc-tw-h", epochs: str = "10") -> None:
-    processor = AutoProcessor.from_pretrained(model)
+    try:
+        rule = Criterion(criterion)  # first: a wrong name is known before anything is loaded
+    except ValueError as error:
+        raise WildCTCError(error) from None
+    processor = AutoProcessor.from_pretrained(model, trust_remote_code=False)
     arguments = TrainingArguments(
         out, num_train_epochs=float(epochs), learning_rate=1e-4, eval_strategy="epoch", save_strategy="epoch",
         remove_unused_columns=False, report_to="none",
     )  # fmt: skip
     trainer = WildcardCTCTrainer(
-        model=AutoModelForCTC.from_pretrained(model, ctc_loss_reduction="mean"),
+        model=AutoModelForCTC.from_pretrained(model, trust_remote_code=False, ctc_loss_reduction="mean"),
         args=arguments,
         data_collator=lambda rows: collate(processor, rows),
         train_dataset=Speech(train, processor),
         eval_dataset=Speech(dev, processor),
         processing_class=processor,
-        criterion=criterion,
+        criterion=rule,
     )
     trainer.train(resume_from_checkpoint=get_last_checkpoint(out) if Path(out).is_dir() else None)
     trainer.save_model(out)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if not 5 <= len(sys.argv) <= 7:
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except WildCTCError as error:
+        print(f"huggingface_finetune: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,4 +1,4 @@
-"""A fixture for all; and `make sanitize` puts a sanitised build of the engine in the place of the installed one."""
+"""Fixtures for all tests. `make sanitize` puts a sanitised build of the engine in place of the installed one."""
 
 import importlib.util
 import os
@@ -15,6 +15,25 @@ if os.environ.get("WILDCTC_NATIVE"):
     assert spec.loader is not None
     sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[spec.name])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_memory_of_front_ends(tmp_path_factory):
+    """Front ends that tests train with are not remembered in the home of whoever runs them."""
+    before = os.environ.get("XDG_CONFIG_HOME")
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+    yield
+    os.environ.pop("XDG_CONFIG_HOME")
+    if before is not None:
+        os.environ["XDG_CONFIG_HOME"] = before
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """pytest-xdist sends what a test logs as UTF-8: half a surrogate pair, which some tests log, would end the run."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="module")

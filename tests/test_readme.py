@@ -14,18 +14,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pages import PAGES, PYTHON_NEEDS_FOLDER, ROOT, Block, blocks, compiled
+from support.pages import PAGES, PYTHON_NEEDS_FOLDER, ROOT, Block, blocks, compiled
 
 import wildctc
-from wildctc.audit.probe import read_probe
 from wildctc.cli import _parser, parse
 from wildctc.commands.train import take
-from wildctc.corpora import load_manifest
-from wildctc.criteria import CRITERIA
+from wildctc.corpora.manifest import load_manifest
+from wildctc.probe.records import read_probe
 from wildctc.training.build import make_criterion
 from wildctc.training.config import apply_arguments, load_recipe, parse_yaml, validate
 
-KINDS = {"python", "text", "sh", "jsonl", "yaml"}
+KINDS = {"python", "text", "text layers", "sh", "jsonl", "yaml"}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -117,18 +116,6 @@ def test_manifests_and_recipes_of_the_pages_are_read(tmp_path):
         assert len(load_manifest(tmp_path / "manifest.jsonl")) == block.content.count("\n")
     for page, block in recipes:
         validate(parse_yaml(block.content, page.name))
-
-
-def test_criteria_table_is_the_code():
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The criteria")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `(.+?)` \|.*?\| (.+?) \| (.+?) \| (.+?) \|$", section, re.MULTILINE)
-    assert [row[0] for row in rows] == list(CRITERIA)
-    for name, *cells in rows:
-        s = CRITERIA[name]
-        for family, cell in zip(("bypass", "self_loop", "word_bypass"), cells, strict=True):
-            weight, tau = getattr(s, family), getattr(s, f"{family}_tau")
-            relaxed = "entropy" if s.schedule == "entropy" else f"{tau:g}"
-            assert cell.replace("−", "-") == ("–" if weight is None else f"{weight:g}, {relaxed}"), (name, family)
 
 
 @each_page

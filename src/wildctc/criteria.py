@@ -1,4 +1,4 @@
-"""The training criteria as one table, and the schedules that relax their wildcard weights.
+"""The training criteria as one table (specification §6), and the schedules that relax their weights (specification §5).
 
 A criterion is which arcs there are, their first weights, and what relaxes them: the epoch (w₁ · τ^(e−1)), or the
 held-out predictive entropy, from w₁ towards w∞. Epochs count from 1.
@@ -14,7 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from wildctc.lattice.arcs import Lengths, Wildcards, check_lengths, check_logits, lengths_of, on_device
+from wildctc.lattice.arcs import Wildcards
+from wildctc.lattice.checks import Lengths, check_lengths, check_logits, lengths_of, on_device
 
 _LIMITS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "tau": ("greater than 0 and at most 1", lambda x: 0 < x <= 1),

@@ -6,16 +6,13 @@ the CPU; only the gradients of a model on GPUs, which DistributedDataParallel se
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
-import signal
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar
 
@@ -24,12 +21,15 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from wildctc.child_processes import end_with_parent
 from wildctc.errors import WildCTCError
+from wildctc.peers import Peers
 
 T = TypeVar("T")
 SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-# Waiting for a slow disk is no mistake. A process that ends does not keep the others waiting: torchrun ends them too.
-PATIENCE = timedelta(hours=12)
+# How long an exchange may wait for a process that lives. Where it may take longer there is a barrier before, which has
+# no limit. A process that is gone or stopped is noticed by its peers in about a minute.
+PATIENCE = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Processes:
 
     rank: int = 0
     size: int = 1
+    peers: Peers | None = field(default=None, repr=False, compare=False)
 
     @property
     def first(self) -> bool:
@@ -55,13 +56,19 @@ class Processes:
         return items[self.rank :: self.size]
 
     def barrier(self) -> None:
-        """Wait until all processes have come here."""
-        self.tell(None)
+        """Wait until all processes have come here, however long one of them takes."""
+        if self.peers is not None:
+            self.peers.barrier()
+
+    def _begin(self) -> None:
+        if self.peers is not None:
+            self.peers.exchanges += 1
 
     def sum(self, values: list[float]) -> list[float]:
         """Each value summed over all processes, in float64; the same bits in every process."""
         if self.size == 1:
             return values
+        self._begin()
         mine = torch.tensor(values, dtype=torch.float64)
         parts = [torch.empty_like(mine) for _ in range(self.size)]
         dist.all_gather(parts, mine)  # added up here, in the order of the ranks: a reduction promises no order
@@ -71,6 +78,7 @@ class Processes:
         """The values of all processes, by rank. They are pickled."""
         found: list[T] = [value] * self.size
         if self.size > 1:
+            self._begin()
             dist.all_gather_object(found, value)
         return found
 
@@ -78,6 +86,7 @@ class Processes:
         """The first process's value, in every process: for what only one may decide. It is pickled."""
         found = [value]
         if self.size > 1:
+            self._begin()
             dist.broadcast_object_list(found)
         return found[0]
 
@@ -100,20 +109,23 @@ def process_group() -> Iterator[Processes]:
     if size == 1:
         yield ALONE
         return
-    _end_with_torchrun()
+    end_with_parent(os.getppid())  # torchrun that is killed cannot end its processes
     if torch.cuda.is_available():
         _take_gpu()
-    store, _, _ = next(iter(dist.rendezvous("env://", rank, size)))
+    peers = Peers(rank, size)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
-    logging.getLogger("wildctc").setLevel(log_level())
     try:
-        yield Processes(rank, size)
+        dist.init_process_group(backend, store=peers.meet(), rank=rank, world_size=size, timeout=PATIENCE)
+        logging.getLogger("wildctc").setLevel(log_level())
+        yield Processes(rank, size, peers)
+        peers.leave()
     except BaseException as error:
-        if not _first_to_fail(store):
+        why = peers.why(error) if _is_exchange(error) else ""
+        peers.stop()
+        if not peers.first_to_fail():
             raise SystemExit(2) from None
-        if _is_exchange(error):
-            raise WildCTCError("another process was killed (out of memory?): run the same command again") from None
+        if why:
+            raise WildCTCError(why) from None
         raise
     dist.destroy_process_group()
 
@@ -172,12 +184,6 @@ def _place() -> tuple[int, int]:
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
-def _end_with_torchrun() -> None:
-    """A torchrun that is killed cannot end its processes, which would train on, and keep a new start from the run."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: the signal to get when the parent ends
-
-
 def _take_gpu() -> None:
     here, gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
     if here > gpus:
@@ -186,13 +192,6 @@ def _take_gpu() -> None:
             "CUDA_VISIBLE_DEVICES to nothing for the CPU"
         )
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # so that "cuda" means this one
-
-
-def _first_to_fail(store: dist.Store) -> bool:
-    try:
-        return store.add("wildctc failed", 1) == 1
-    except RuntimeError:  # torchrun itself is gone, and nobody is left to ask
-        return is_first()
 
 
 def _is_exchange(error: BaseException) -> bool:

@@ -1,22 +1,62 @@
 """Files that are either whole or not there: temporary file, flush, fsync, rename.
 
 A run can be killed at any moment and a disk can fill up; what was written before stays readable, and the user sees
-one line that says what could not be written.
+one line that says what could not be written. Reading waits a little for a disk that fails for a moment.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from wildctc.errors import MissingExtra, WildCTCError
+
+T = TypeVar("T")
+# What a network disk or a busy one may answer now and not a second later.
+MAY_PASS = {
+    errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT, errno.ENOTCONN,
+    errno.ECONNRESET, errno.ECONNABORTED, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+}  # fmt: skip
+WAITS = (0.1, 0.5, 2.0)  # seconds before each further try
+PATIENCE = 20  # files that a process has waited for in vain: after them it waits for none, or a dead disk takes days
+_in_vain = 0
+
+
+def patiently(read: Callable[[], T]) -> T:
+    """What `read` returns; an OSError that may pass is waited for a little, then raised.
+
+    >>> patiently(lambda: 3)
+    3
+    """
+    global _in_vain
+    for wait in WAITS if _in_vain < PATIENCE else ():
+        try:
+            return read()
+        except OSError as error:
+            if error.errno not in MAY_PASS:
+                raise
+            time.sleep(wait)
+    try:
+        return read()
+    except OSError as error:
+        _in_vain += error.errno in MAY_PASS
+        raise
+
+
+class Damaged(WildCTCError):
+    """A file does not hold what was written to it."""
 
 
 @contextlib.contextmanager
@@ -29,8 +69,12 @@ def writing(path: Path) -> Iterator[None]:
         raise WildCTCError(f"cannot write {path}: {reason}; what was saved before is intact") from None
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`, so that a reader sees the old file or the new one, never a part."""
+def write_atomically(path: Path, content: bytes, keep: Path | None = None) -> None:
+    """Replace `path` by `content`, so that a reader sees the old file or the new one, never a part.
+
+    keep: where the old file stays. It is put there when the new one is safely on the disk, so that `path` is there at
+    any moment, and a disk too full for the new file leaves both as they were.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with writing(path):
         try:
@@ -38,11 +82,46 @@ def write_atomically(path: Path, content: bytes) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+            if keep is not None and path.exists():
+                _link(path, keep)
             os.replace(temporary, path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(path.parent)
+
+
+def put_file(path: Path, content: bytes, parts: Path, replace: bool = False) -> bool:
+    """Write a file that other processes may be writing too: whole or not at all, and the first one stays.
+
+    It is not synced: its content must tell whether it is damaged. Raises OSError.
+
+    Args:
+        path: The file; its folder is made if need be.
+        content: What it shall hold.
+        parts: A folder on the same disk for the file while it is being written; see `remove_parts`.
+        replace: The last one stays.
+
+    Returns:
+        Whether it was written.
+    """
+    parts.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = parts / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part"
+    try:
+        part.write_bytes(content)
+        if not replace:
+            try:
+                os.link(part, path)
+                return True
+            except FileExistsError:
+                return False
+            except OSError:  # a disk without hard links
+                pass
+        os.replace(part, path)
+        return True
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -90,31 +169,100 @@ def only_one(lock: Path) -> Iterator[None]:
         yield
 
 
-def remove_parts(folder: Path) -> None:
-    """Remove temporary files that a killed run left behind."""
+def remove_parts(folder: Path, older_than: float = 0.0) -> None:
+    """Remove temporary files that killed processes left behind.
+
+    Args:
+        folder: Where they are; it need not exist.
+        older_than: Seconds since they were last written to, for a folder that other processes may be using.
+    """
     for part in folder.glob(".*.part"):
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if part.stat().st_mtime <= time.time() - older_than:
+                part.unlink()
 
 
-def save_tensors(path: Path, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-    """Write tensors and a JSON state as one safetensors file: one rename commits both."""
+def save_tensors(path: Path, tensors: dict[str, torch.Tensor], state: dict[str, Any], keep: Path | None = None) -> None:
+    """Write tensors and a JSON state, with a checksum of both, as one safetensors file: one rename commits all.
+
+    keep: where the file that was there before stays.
+    """
     from_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, _safetensors().save(from_cpu, metadata={"state": json.dumps(state)}))
+    # In the state, not beside it: safetensors writes two fields in any order, but equal content is to be an equal file.
+    text = json.dumps(state | {"sha256": _checksum(from_cpu, state)})
+    write_atomically(path, _safetensors().save(from_cpu, metadata={"state": text}), keep)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """What `save_tensors` wrote. Nothing is unpickled."""
+    """What `save_tensors` wrote; Damaged if it is not that any more. Nothing is unpickled.
+
+    A file without a checksum, which another program or an older release wrote, is taken as it is.
+    """
     _safetensors()
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            state = json.loads((file.metadata() or {}).get("state", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        state = json.loads(metadata.get("state", "{}"))
+        if not isinstance(state, dict) or not metadata.keys() <= {"state", "format"}:
+            raise Damaged(f"{path}: damaged: its metadata are not those of WildCTC")
+        if state.pop("sha256", None) not in (None, _checksum(tensors, state)):
+            raise Damaged(f"{path}: damaged: its content does not match its checksum")
+        return tensors, state
     except FileNotFoundError:
         raise WildCTCError(f"{path}: no such file") from None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise WildCTCError(f"{path}: not a readable safetensors file ({error})") from None
+    except OSError as error:
+        kind = Damaged if error.errno == errno.EIO else WildCTCError
+        raise kind(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise Damaged(f"{path}: not a readable safetensors file ({error})") from None
+
+
+def _checksum(tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> str:
+    """SHA-256 of everything that `load_tensors` gives: names, types, shapes and bytes of the tensors, and the state."""
+    found = hashlib.sha256(json.dumps(state).encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _link(path: Path, other: Path) -> None:
+    """Make `other` the same file as `path`, in one step; a copy where the disk knows no links."""
+    temporary = other.with_name(f".{other.name}.{os.getpid()}.part")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(path, temporary)
+    except OSError:
+        shutil.copyfile(path, temporary)
+    os.replace(temporary, other)
+    temporary.unlink(missing_ok=True)  # two names of one file: a rename leaves both
+
+
+def read_json(path: Path, limit: int) -> Any:
+    """The content of a JSON file of at most `limit` bytes."""
+    try:
+        return json.loads(read_bytes(path, limit))
+    except RecursionError:
+        raise WildCTCError(f"{path}: cannot be read (nested too deeply)") from None
+    except ValueError as error:
+        raise WildCTCError(f"{path}: cannot be read ({error})") from None
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """A file of at most `limit` bytes. A pipe or a device, which might never end, is refused."""
+    try:
+        if path.exists() and not path.is_file():
+            raise WildCTCError(f"{path}: cannot be read (not a file)")
+        with open(path, "rb") as file:
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise WildCTCError(f"{path}: cannot be read ({error.strerror})") from None
+    if len(content) > limit:
+        raise WildCTCError(f"{path}: cannot be read (more than {limit:,} bytes)")
+    return content
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from wildctc.criteria import Criterion
-from wildctc.lattice.arcs import Lengths, Wildcards
+from wildctc.lattice.arcs import Wildcards
+from wildctc.lattice.checks import Lengths
 from wildctc.lattice.functional import Backend, Reduction, check_reduction, wildcard_ctc_loss
 
 

@@ -1,6 +1,6 @@
-"""Whether the engine is right on a device, and how fast: what `wildctc selftest` prints.
+"""Checks that the loss is right on a device, and measures its speed: what `wildctc selftest` prints.
 
-Its table is for pasting into an issue: no path, name or address is in it.
+The table can be pasted into an issue: it contains no path, name or address.
 """
 
 import ctypes
@@ -24,14 +24,21 @@ from wildctc.lattice.functional import HAS_TRITON, Backend, wildcard_ctc_loss, w
 from wildctc.progress import progress
 from wildctc.version import __version__
 
-KINDS = ("CTC", "T", "W", "TW")
-LIMITS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-LONG = 2e-4  # float32, a thousand frames
+_GRAPHS = ("CTC", "T", "W", "TW")
+_LIMITS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+_LIMIT_LONG = 2e-4  # float32, a thousand frames
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report."""
+    """One line of the table.
+
+    Attributes:
+        name: what is checked.
+        found: the measured value, as it is printed.
+        limit: the value that it must not exceed, or must have.
+        passed: whether it is within the limit.
+    """
 
     name: str
     found: str
@@ -40,8 +47,14 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Report:
-    """`print(report)` gives the tables."""
+class SelftestResult:
+    """The result of all checks; `print(result)` shows the tables.
+
+    Attributes:
+        about: versions and device, one line.
+        checks: one for each check.
+        speed: rows of the speed table: name, milliseconds, megabytes.
+    """
 
     about: str
     checks: list[Check]
@@ -49,6 +62,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
+        """Whether all checks passed."""
         return all(check.passed for check in self.checks)
 
     def __str__(self) -> str:
@@ -64,8 +78,18 @@ def _markdown(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
 
 
-def find_device(name: str | None) -> torch.device:
-    """The device of that name, or the GPU if there is one."""
+def selftest_device(name: str | None) -> torch.device:
+    """Find the device to check.
+
+    Args:
+        name: "cpu", "cuda" or "cuda:1"; None means the GPU if there is one, otherwise the CPU.
+
+    Returns:
+        The device.
+
+    Raises:
+        WildCTCError: the device does not exist, or Triton is missing on a GPU.
+    """
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError:
@@ -79,23 +103,30 @@ def find_device(name: str | None) -> torch.device:
     return device
 
 
-def selftest(device: torch.device) -> Report:
-    """Every check, then the time and memory of a training step's loss. Takes about a minute."""
+def selftest(device: torch.device) -> SelftestResult:
+    """Run every check, then measure time and memory of loss and gradient. Takes about a minute.
+
+    Args:
+        device: where the loss is computed.
+
+    Returns:
+        The checks and the measurements.
+    """
     backend: Backend = "native" if device.type == "cpu" else "triton"
-    # on a GPU each of these compiles kernels of its own, so half types have one graph, the one with all arcs
-    cases = [(kind, dtype) for kind in KINDS for dtype in LIMITS if kind == "TW" or dtype.itemsize > 2]
+    # On a GPU each case compiles its own kernels, so half precision is checked on one graph only: with all arcs.
+    cases = [(kind, dtype) for kind in _GRAPHS for dtype in _LIMITS if kind == "TW" or dtype.itemsize > 2]
     tests = [
-        *((lambda kind=kind, dtype=dtype: parity(kind, dtype, backend, device)) for kind, dtype in cases),
-        lambda: parity("TW", torch.float32, backend, device, frames=1000, tokens=150),
-        lambda: best_path(backend, device),
-        lambda: determinism(backend, device),
-        *([lambda: no_synchronisation(backend, device)] if device.type == "cuda" else []),
+        *((lambda kind=kind, dtype=dtype: _check_parity(kind, dtype, backend, device)) for kind, dtype in cases),
+        lambda: _check_parity("TW", torch.float32, backend, device, frames=1000, tokens=150),
+        lambda: _check_best_path(backend, device),
+        lambda: _check_determinism(backend, device),
+        *([lambda: _check_no_synchronisation(backend, device)] if device.type == "cuda" else []),
     ]
     checks = [test() for test in progress(tests, desc="checks")]
-    return Report(about(device, backend), checks, speed(device, backend))
+    return SelftestResult(_about(device, backend), checks, _speed(device, backend))
 
 
-def about(device: torch.device, backend: str) -> str:
+def _about(device: torch.device, backend: str) -> str:
     try:
         triton = version("triton")
     except PackageNotFoundError:
@@ -107,7 +138,7 @@ def about(device: torch.device, backend: str) -> str:
     )
 
 
-def batch(
+def _batch(
     kind: str,
     dtype: torch.dtype,
     device: torch.device,
@@ -116,7 +147,7 @@ def batch(
     tokens: int = 12,
     outputs: int = 20,
 ) -> dict[str, Any]:
-    """The arguments of a loss: unequal lengths, words of three tokens, a weight for each arc."""
+    """The arguments of the loss: unequal lengths, words of three tokens, a weight for each arc."""
     generator = torch.Generator().manual_seed(1)
 
     def normal(*shape: int) -> Tensor:
@@ -141,8 +172,8 @@ def batch(
     }
 
 
-def step(given: dict[str, Any], backend: Backend) -> list[Tensor]:
-    """Losses, their gradient to the logits, and the posteriors that are."""
+def _step(given: dict[str, Any], backend: Backend) -> list[Tensor]:
+    """The losses, their gradient with respect to the logits, and the posteriors that the graph has."""
     logits = given["logits"].detach().requires_grad_()
     loss = wildcard_ctc_loss(**{**given, "logits": logits}, reduction="none", backend=backend)
     (gradient,) = torch.autograd.grad(loss.sum(), logits)
@@ -150,45 +181,45 @@ def step(given: dict[str, Any], backend: Backend) -> list[Tensor]:
     return [loss.detach(), gradient, *(p for p in (post.bypass, post.self_loop, post.word_bypass) if p is not None)]
 
 
-def parity(kind: str, dtype: torch.dtype, backend: Backend, device: torch.device, **shape: int) -> Check:
-    """The largest difference from the reference in float64, of losses relative to their size."""
-    given = batch(kind, dtype, device, **shape)
-    exact = step({**given, "logits": given["logits"].double()}, "reference")
-    found = step(given, backend)
+def _check_parity(kind: str, dtype: torch.dtype, backend: Backend, device: torch.device, **shape: int) -> Check:
+    """The largest difference from the reference in float64. Losses are compared relative to their size."""
+    given = _batch(kind, dtype, device, **shape)
+    exact = _step({**given, "logits": given["logits"].double()}, "reference")
+    found = _step(given, backend)
     differences = [float(((found[0] - exact[0]) / exact[0]).abs().max())]
     differences += [
         float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in zip(found[1:], exact[1:], strict=True)
     ]
-    limit = LONG if shape.get("frames", 0) >= 1000 else LIMITS[dtype]
+    limit = _LIMIT_LONG if shape.get("frames", 0) >= 1000 else _LIMITS[dtype]
     name = f"{kind}, {str(dtype).removeprefix('torch.')}" + "".join(f", {v} {k}" for k, v in shape.items())
     worst = max(differences) if all(d == d for d in differences) else float("nan")
     return Check(f"equals the reference: {name}", f"{worst:.1e}", f"{limit:.0e}", worst <= limit)
 
 
-def best_path(backend: Backend, device: torch.device) -> Check:
-    given = batch("TW", torch.float32, device)
+def _check_best_path(backend: Backend, device: torch.device) -> Check:
+    given = _batch("TW", torch.float32, device)
     found, wanted = (wildcard_align(**given, backend=b) for b in (backend, "reference"))
     worst = max(abs(a.score - b.score) for a, b in zip(found, wanted, strict=True))
     return Check("best path: score as the reference's", f"{worst:.1e}", "1e-09", worst <= 1e-9)
 
 
-def determinism(backend: Backend, device: torch.device, runs: int = 5) -> Check:
-    given = batch("TW", torch.float32, device, size=8, frames=200, tokens=60)
+def _check_determinism(backend: Backend, device: torch.device, runs: int = 5) -> Check:
+    given = _batch("TW", torch.float32, device, size=8, frames=200, tokens=60)
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
-        first, *others = (step(given, backend) for _ in range(runs))
+        first, *others = (_step(given, backend) for _ in range(runs))
     finally:
         torch.use_deterministic_algorithms(before)
     same = all(torch.equal(a, b) for other in others for a, b in zip(first, other, strict=True))
     return Check(f"{runs} runs give the same bits", "yes" if same else "no", "yes", same)
 
 
-def no_synchronisation(backend: Backend, device: torch.device) -> Check:
-    """torch itself refuses whatever would make the host wait."""
-    given = batch("TW", torch.float32, device)
+def _check_no_synchronisation(backend: Backend, device: torch.device) -> Check:
+    """torch raises an error for any operation that makes the host wait for the GPU."""
+    given = _batch("TW", torch.float32, device)
     given["logits"].requires_grad_()
-    wildcard_ctc_loss(**given, backend=backend).backward()  # kernels are compiled by now
+    wildcard_ctc_loss(**given, backend=backend).backward()  # compiles the kernels
     torch.cuda.set_sync_debug_mode("error")
     try:
         wildcard_ctc_loss(**given, backend=backend).backward()
@@ -203,12 +234,12 @@ def no_synchronisation(backend: Backend, device: torch.device) -> Check:
 # ------------------------------------------------------------------------------------------------- speed and memory
 
 
-def speed(device: torch.device, backend: Backend) -> list[list[str]]:
+def _speed(device: torch.device, backend: Backend) -> list[list[str]]:
     """Time (median of 7) and memory of loss and gradient from logits, beside torch's CTC."""
     shape = {"size": 32, "frames": 800, "tokens": 120, "outputs": 500}
     if device.type == "cpu":
         shape = {"size": 8, "frames": 400, "tokens": 60, "outputs": 100}
-    given = batch("CTC", torch.float32, device, **shape)
+    given = _batch("CTC", torch.float32, device, **shape)
     logits = given["logits"].requires_grad_()
     lengths = given["input_lengths"], given["target_lengths"]
 
@@ -253,7 +284,7 @@ def _peak_cuda(run: Callable[[], None]) -> int:
 
 
 def _peak_cpu(run: Callable[[], None]) -> int | None:
-    """By how much resident memory grew, on Linux, which lets a process forget its peak and give back what is free."""
+    """By how much resident memory grew. Only Linux lets a process reset its peak and give free memory back."""
 
     def status(field: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()

@@ -2,14 +2,16 @@
 
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
 import torch
-from batches import KINDS, draw_batch
-from enumeration import emissions, word_spans
+from support.batches import KINDS, Batch, draw_batch
+from support.enumeration import best_sequences, emissions, word_spans
 
 from wildctc import Span, Wildcards, WildcardSpan, wildcard_align, wildcard_ctc_loss
+from wildctc.lattice.align import _word_starts
 
 
 def heard(*labels: int, outputs: int = 5, sharpness: float = 9.0) -> torch.Tensor:
@@ -51,6 +53,16 @@ def test_a_bypassed_word_gives_its_span_to_its_tokens(backend):
     assert found.tokens[1:4] == [Span(u, 4, 2, 5, True) for u in (1, 2, 3)]
 
 
+def test_word_starts_take_time_in_proportion_to_tokens():
+    """100,000 of them, in words of four and a separator: as many as a recording of hours has."""
+    words = torch.tensor([[w if u else -1 for w in range(20_000) for u in range(5)]])
+    start = time.process_time()
+    (found,) = _word_starts(words, torch.tensor([100_000]))
+    assert time.process_time() - start < 1
+    assert found[:7] == [0, 1, 1, 1, 1, 5, 6]
+    assert found[-5:] == [99_995, 99_996, 99_996, 99_996, 99_996]
+
+
 def test_extra_speech_is_a_self_loop(backend):
     found = align(heard(1, 0, 3, 3, 0, 2), [1, 2], backend=backend, self_loop=-1.0, symbols="-abcd")
     assert found.frames.tolist() == [1, 0, -1, -1, 0, 2]
@@ -73,6 +85,39 @@ def test_ties_go_to_the_token_arc(backend):
         found = align(logits, [1], [0], backend, **weights)
         assert found.wildcards == []
         assert [t.bypassed for t in found.tokens] == [False]
+
+
+def coarse_batch(kind: str, outputs: int) -> Batch:
+    """Logits and weights of few values, so that many paths have the same score."""
+    rng = np.random.default_rng(outputs)
+    batch = draw_batch(rng, kind, size=12, frames=5, tokens=3, outputs=outputs)
+    batch.input_lengths = [max(2, length) for length in batch.input_lengths]
+    logits = rng.integers(0, 2, batch.logits.shape) * 1.0
+    logits[:, :8] = rng.integers(0, 2, (5, 8, 1))  # says nothing
+    logits[:, 4:8, batch.blank] += rng.choice([0.0, 0.3], (5, 4))  # all but blank are the same
+    for family in KINDS[kind][0]:
+        weight = getattr(batch.wildcards, family)
+        weight.copy_(torch.from_numpy(rng.choice([0.0, 0.0, 0.0, -0.5, 0.3], weight.shape)))
+    return batch.with_logits(torch.from_numpy(logits))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "CTC"])
+def test_of_paths_that_tie_the_one_with_the_most_tokens_and_then_the_fewest_wildcards(kind, backend):
+    ties = 0
+    for outputs in (2, 3, 4):
+        batch = coarse_batch(kind, outputs)
+        found = wildcard_align(**batch.arguments(), backend=backend)
+        specified = wildcard_align(**batch.arguments(), backend="reference")
+        for n, alignment in enumerate(found):
+            logits = batch.logits[: batch.input_lengths[n], n].numpy()
+            given = batch.labels_of(n), batch.words_of(n), batch.weights_of(n), batch.wildcards.self_loop_at == "word"
+            tied = best_sequences(logits, *given, batch.blank)
+            assert torch.equal(alignment.frames, specified[n].frames)
+            if tied:
+                ties += len({tokens for tokens, _ in tied}) > 1
+                tokens = sum(not token.bypassed for token in alignment.tokens)
+                assert (tokens, -len(alignment.wildcards)) == max((tokens, -stars) for tokens, stars in tied)
+    assert ties >= 8 or kind == "self-loop only"  # whose paths all have all tokens
 
 
 def test_the_larger_of_parallel_arcs(backend):

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from batches import KINDS, Batch, draw_batch
-from enumeration import Answer, enumerate_paths
+from support.batches import KINDS, Batch, draw_batch
+from support.enumeration import Answer, enumerate_paths
 
 from wildctc import infeasible, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from batches import draw_batch
+from support.batches import draw_batch
 
 from wildctc import wildcard_align, wildcard_ctc_loss, wildcard_posteriors
 
@@ -53,32 +53,53 @@ def test_an_utterance_has_the_same_bits_in_any_batch():
         assert torch.equal(wildcard_ctc_loss(**alone, reduction="none", backend="native"), whole[n : n + 1])
 
 
-FORK = """
-import os, sys
+STEP = """
+import os, resource, sys
 import torch
 from wildctc import Wildcards, wildcard_ctc_loss
-torch.set_num_threads(2)
 logits = torch.randn(400, 8, 50, generator=torch.Generator().manual_seed(1)).requires_grad_()
 targets = (torch.arange(60) % 49 + 1).repeat(8, 1)
 wildcards = Wildcards(bypass=-2.0, self_loop=-1.0)
 
-def step():  # the engine alone: torch's own OpenMP threads do not survive a fork
+def step(threads):  # the engine alone: torch's own OpenMP threads survive no fork, and abort where none can be started
+    torch.set_num_threads(threads)
     loss = wildcard_ctc_loss(logits, targets, [400] * 8, [60] * 8, wildcards=wildcards)
     return loss.item(), torch.autograd.grad(loss, logits)[0].numpy().tobytes()
 
-wanted = step()
+wanted = step(int(sys.argv[1]))
+"""
+FORK = """
 for _ in range(3):
     child = os.fork()
     if child == 0:
-        os._exit(0 if step() == wanted else 1)
+        os._exit(0 if step(2) == wanted else 1)
     assert os.waitpid(child, 0)[1] == 0
-assert step() == wanted
+assert step(2) == wanted
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_works_after_a_fork():
-    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", STEP + FORK, "2"], check=True, timeout=60)
+
+
+# Address space for so many more threads, each of which would get a stack of 256 MB
+FEWER = """
+pages = int(open("/proc/self/statm").read().split()[0])
+room = (128 + 256 * int(sys.argv[2])) * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + room, resource.RLIM_INFINITY))
+assert step(5) == wanted
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("others", [0, 1])
+def test_goes_on_with_fewer_threads_where_no_more_can_be_started(others):
+    python = [sys.executable, "-c", STEP + FEWER, "1", str(others)]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -s 262144 && exec "$@"', "sh", *python], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
 
 
 SAVE = """

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from batches import KINDS, draw_batch
+from support.batches import KINDS, draw_batch
 
 from wildctc import Wildcards, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
 
@@ -335,3 +335,39 @@ def test_masked_outputs(backend):
         batch.logits[:, :, unused] = value
         results.append(loss_and_gradient(batch.with_logits(batch.logits.float()), backend))
     torch.testing.assert_close(results[0], results[1])
+
+
+def largest_weight(frames: int, dtype: torch.dtype) -> float:
+    """A path of T frames takes ⌈T/2⌉ wildcards at most, and exponents have room for 2^26 (float64: 2^58) in all."""
+    room = 2.0**58 if dtype == torch.float64 else 2.0**26
+    return math.log(2) * min((room - 3 * (frames + 64)) / ((frames + 1) // 2), 2.0**51)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+@pytest.mark.parametrize("frames", [1, 2, 25, 12_000])
+def test_the_largest_weight(frames, dtype, backend):
+    """Above it a weight is refused; with it the loss is right, and what has no path has none."""
+    if frames > 100 and backend != "native":
+        pytest.skip("slow, and of the same limit")
+    limit, loops = largest_weight(frames, dtype), (frames + 1) // 2
+    logits = torch.zeros(frames, 2, 3, dtype=dtype)
+    logits[:, 1, 1] = -math.inf  # the token of the second utterance
+    arguments = {"targets": torch.tensor([[1], [1]]), "input_lengths": [frames] * 2, "target_lengths": [0, 1]}
+    options = {"wildcards": Wildcards(self_loop=limit * (1 - 1e-12)), "backend": backend}
+    found = wildcard_ctc_loss(logits.requires_grad_(), **arguments, reduction="none", **options)
+    # the best paths alone count: ★ and blank in turn, and of an even number of frames one that can be anywhere
+    paths = 1 if frames % 2 else frames + 1
+    wanted = frames * math.log(3) - loops * limit - math.log(paths)
+    assert found.tolist() == [pytest.approx(wanted, rel=1e-6 if found.dtype == torch.float32 else 1e-11), math.inf]
+    found[0].backward()
+    assert logits.grad.isfinite().all()
+    post = wildcard_posteriors(logits, **arguments, **options)
+    assert post.self_loop[0].sum().item() == pytest.approx(loops, rel=1e-5)
+    assert not post.self_loop[1].any()
+    inside = "float64" if dtype == torch.float64 else "float32"
+    message = (
+        rf"utterance 0: self_loop weight 0 is \d+\.\d*, must be .* most {int(limit)} \(for {frames} frames in {inside}"
+    )
+    for function in (wildcard_ctc_loss, wildcard_posteriors, wildcard_align):
+        with pytest.raises(ValueError, match=message):
+            function(logits, **arguments, wildcards=Wildcards(self_loop=limit * (1 + 1e-12)), backend=backend)

@@ -1,16 +1,11 @@
 """Loss, gradient and arc posteriors equal those of k2 (its own CTC topology composed with the transcript's graph)."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from support.golden_k2 import CASES, GOLDEN
 
 from wildctc import Wildcards, wildcard_ctc_loss, wildcard_posteriors
-
-GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "k2_wildcard_losses.npz")
-CASES = json.loads(bytes(GOLDEN["meta"]))
 
 
 def arguments(i: int, dtype: torch.dtype) -> dict:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from batches import KINDS, Batch, draw_batch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.batches import KINDS, Batch, draw_batch
 
 from wildctc import Wildcards, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from batches import KINDS, Batch, draw_batch
+from support.batches import KINDS, Batch, draw_batch
 from torch.autograd import forward_ad
 
 from wildctc import Wildcards, find_label_issues, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
@@ -215,6 +215,59 @@ def test_forward_mode_is_refused_and_not_lost(requires_grad):
             wildcard_ctc_loss(**dual.arguments(), backend="native")
         loss = wildcard_ctc_loss(**dual.arguments(), reduction="sum", zero_infinity=True, backend="reference")
         assert forward_ad.unpack_dual(loss).tangent.abs() < 1e-6  # a softmax does not see what is added to all logits
+
+
+def small_loss(logits, bypass, targets=None, words=None, backend="reference"):
+    batch = batch_of("TW", size=2, frames=5, tokens=2, full_lengths=True)
+    targets, words = (batch.targets, batch.words) if targets is None else (targets, words)
+    wildcards = Wildcards(bypass=bypass, self_loop=-1.0, word_bypass=-2.0)
+    lengths = batch.input_lengths, batch.target_lengths
+    return wildcard_ctc_loss(
+        logits, targets, *lengths, batch.blank, reduction="sum", wildcards=wildcards, words=words, backend=backend
+    )
+
+
+def test_torch_func_transforms_the_reference():
+    batch = batch_of("TW", size=2, frames=5, tokens=2, full_lengths=True)
+    logits, bypass = batch.logits, torch.tensor([[-1.0, -2.0], [0.5, -3.0]], dtype=torch.float64)
+    inputs = logits.clone().requires_grad_(), bypass.clone().requires_grad_()
+    wanted = torch.autograd.grad(small_loss(*inputs), inputs)
+    torch.testing.assert_close(torch.func.grad(small_loss, (0, 1))(logits, bypass), wanted)
+    tangents = torch.randn_like(logits), torch.randn_like(bypass)
+    _, slope = torch.func.jvp(small_loss, (logits, bypass), tangents)
+    torch.testing.assert_close(slope, sum((g * d).sum() for g, d in zip(wanted, tangents, strict=True)))
+    second = torch.autograd.functional.hessian(lambda x: small_loss(x, bypass), logits)
+    torch.testing.assert_close(torch.func.hessian(small_loss)(logits, bypass), second)
+    several = (
+        torch.stack([logits, -logits]),
+        torch.stack([bypass, bypass - 1]),
+        torch.stack([batch.targets, batch.targets.flip(1)]),
+        torch.stack([batch.words, torch.tensor([[0, 0], [-1, 0]])]),
+    )
+    found = torch.func.vmap(torch.func.grad(small_loss))(*several)
+    for i, gradient in enumerate(found):
+        torch.testing.assert_close(gradient, torch.func.grad(small_loss)(*(x[i] for x in several)))
+    # one number for all arcs, and another
+    losses = torch.func.vmap(small_loss, (None, 0))(logits, torch.tensor([-1.0, -2.0]))
+    torch.testing.assert_close(losses[1], small_loss(logits, -2.0))
+
+
+def test_torch_func_of_the_reference_still_refuses_bad_values():
+    logits = batch_of("TW", size=2, frames=5, tokens=2).logits
+    weights = torch.zeros(2, 2, 2)
+    weights[1, 1, 0] = torch.nan
+    with pytest.raises(ValueError, match="utterance 1: bypass weight 0 is NaN"):
+        torch.func.vmap(small_loss, (None, 0))(logits, weights)
+    with pytest.raises(ValueError, match="utterance 0: target 1 is 9"):
+        torch.func.grad(small_loss)(logits, -1.0, torch.tensor([[1, 9], [1, 2]]), torch.zeros(2, 2).long())
+
+
+def test_torch_func_of_native_code_is_refused_and_told_the_way():
+    logits = batch_of("TW", size=2, frames=5, tokens=2).logits
+    for transform in (torch.func.grad, torch.func.vmap):
+        given = logits if transform is torch.func.grad else logits.unsqueeze(0)
+        with pytest.raises(NotImplementedError, match='backend="reference"'):
+            transform(lambda x: small_loss(x, -1.0, backend="native"))(given)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from batches import draw_batch
+from support.batches import draw_batch
 from torch.nn.functional import ctc_loss
 
 from wildctc import WildcardCTCLoss, wildcard_ctc_loss

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from batches import FAMILIES, KINDS, draw_batch
+from support.batches import FAMILIES, KINDS, draw_batch
 
 from wildctc import Wildcards, wildcard_ctc_loss, wildcard_posteriors
 
@@ -166,6 +166,44 @@ def test_a_weight_can_be_learned(backend):
         losses.append(loss.item())
     assert all(later < earlier for earlier, later in itertools.pairwise(losses))
     assert weight.item() > -5
+
+
+@pytest.mark.parametrize("concatenated", [False, True])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_one_number_in_a_tensor_gathers_the_gradients_of_all_arcs(reduction, concatenated, backend):
+    batch = batch_of(size=4)
+    batch.input_lengths, batch.target_lengths = [18, 17, 15, 16], [6, 4, 0, 5]
+    batch.words = torch.tensor([[0, 0, 1, 1, 2, 2], [0, -1, 7, 7, 0, 0], [0] * 6, [0, 1, 2, 3, 4, 0]])
+    batch.targets = (torch.arange(24).reshape(4, 6) % 4 + batch.blank + 1) % 5
+    if concatenated:
+        inside = torch.arange(6) < torch.tensor(batch.target_lengths).unsqueeze(1)
+        batch.targets, batch.words = batch.targets[inside], batch.words[inside]
+    upstream = torch.tensor([1.0, 2.0, 0.0, -3.0]) if reduction == "none" else torch.tensor(1.0)
+
+    def loss_and_gradients(*shapes):
+        numbers = zip((-1.0, -2.0, 0.5), shapes, strict=True)
+        weights = [torch.full(shape, w, dtype=torch.float64, requires_grad=True) for w, shape in numbers]
+        given = {**batch.arguments(), "wildcards": Wildcards(*weights)}
+        loss = wildcard_ctc_loss(**given, reduction=reduction, backend=backend)
+        return loss.detach(), torch.autograd.grad((loss * upstream).sum(), weights)
+
+    loss, found = loss_and_gradients((), (), ())
+    wanted_loss, wanted = loss_and_gradients((4, 6), (4, 7), (4, 8))
+    torch.testing.assert_close(loss, wanted_loss)
+    for one, each in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, each.sum())
+
+
+def test_one_number_in_a_tensor_holds_for_words_of_any_number(backend):
+    batch = batch_of(size=1, full_lengths=True)
+    batch.words = torch.tensor([[0, 0, 5, 5, 10**13, 10**13]])
+    losses = []
+    for weight in (-1.0, torch.tensor(-1.0, requires_grad=True)):
+        batch.wildcards = Wildcards(word_bypass=weight)
+        losses.append(wildcard_ctc_loss(**batch.arguments(), backend=backend))
+    torch.testing.assert_close(losses[0], losses[1].detach())
+    losses[1].backward()
+    assert -3 <= weight.grad * 6 < 0  # the mean divides by six tokens; three words can be bypassed
 
 
 def test_posteriors_are_the_same_in_inference_mode(backend):

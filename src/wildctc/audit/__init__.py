@@ -1,1 +1,1 @@
-"""The audit: where does the audio not support what is written, and where do annotators disagree?"""
+"""The audit: a page on which a person listens to doubtful transcripts and decides, and the corrected manifest."""

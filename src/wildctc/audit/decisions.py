@@ -1,7 +1,8 @@
-"""What a person decided on the report's page, and the manifest with the fixes in it.
+"""Apply the decisions that a person made on the report's page to a manifest.
 
 A decision is a line of JSON: {"id", "decision": "accept" | "fix" | "skip", "text": the transcript that was judged,
-"fixed": what it should be}. Only "fix" changes anything, and only a transcript that is still the one that was judged.
+"fixed": the corrected transcript}. Only a "fix" changes the manifest, and only if its transcript is still the one that
+was judged.
 """
 
 from __future__ import annotations
@@ -15,19 +16,28 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from wildctc.corpora.manifest import Utterance, read_rows, read_utterances
+from wildctc.corpora.manifest import read_utterances
+from wildctc.corpora.utterance import Utterance
 from wildctc.errors import WildCTCError
 from wildctc.files import as_bytes, check_writable, write_atomically
-from wildctc.text import Normalizer
+from wildctc.json_lines import read_rows
+from wildctc.text.normalisation import Normalizer
 
-DECISIONS = ("accept", "fix", "skip")
-# The transcript on the page is normalised as the recogniser's units are; a manifest's need not be.
+_DECISIONS = ("accept", "fix", "skip")
+# The page shows transcripts as the recogniser's units normalise them. Those of the manifest may be written differently.
 _NORMALIZERS = [Normalizer(lower, strip) for lower in (False, True) for strip in (False, True)]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision; `fixed` is the new transcript of a "fix", else empty."""
+    """One decision of a person.
+
+    Attributes:
+        id: The utterance's id.
+        decision: "accept", "fix" or "skip".
+        text: The transcript that was judged.
+        fixed: The new transcript of a "fix"; otherwise empty.
+    """
 
     id: str
     decision: str
@@ -36,27 +46,43 @@ class Decision:
 
 
 @dataclass
-class Applied:
-    """What became of the decisions: `print` it."""
+class AppliedDecisions:
+    """The result of applying decisions to a manifest. `print` shows a summary.
+
+    Attributes:
+        output: The new manifest.
+        fixed: Fixed utterances: id, transcript before, transcript after.
+        already: Ids of utterances that already had their fix.
+        refused: Decisions about another transcript than the manifest's: id, the manifest's transcript, the judged one.
+        unknown: Ids that are not in the manifest.
+        other: How many utterances were accepted ("accept") and skipped ("skip").
+    """
 
     output: Path
-    fixed: list[tuple[str, str, str]] = field(default_factory=list)  # id, the transcript before and after
+    fixed: list[tuple[str, str, str]] = field(default_factory=list)
     already: list[str] = field(default_factory=list)
-    refused: list[tuple[str, str, str]] = field(default_factory=list)  # id, the manifest's transcript, the judged one
+    refused: list[tuple[str, str, str]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    other: Counter[str] = field(default_factory=Counter)  # accept, skip
+    other: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        lines = [f"{id}: {difference(before, after)}" for id, before, after in self.fixed]
+        lines = [f"{id}: {_difference(before, after)}" for id, before, after in self.fixed]
         counts = [f"{len(self.fixed):,} fixed", f"{self.other['accept']:,} accepted", f"{self.other['skip']:,} skipped"]
-        counts += [f"{len(self.already):,} had their fix already"] * bool(self.already)
+        counts += [f"{len(self.already):,} already had their fix"] * bool(self.already)
         counts += [f"{len(self.refused):,} refused"] * bool(self.refused)
         counts += [f"{len(self.unknown):,} for other utterances"] * bool(self.unknown)
         return "\n".join([*lines, f"{self.output}: {', '.join(counts)}"])
 
 
 def read_decisions(path: str | Path) -> dict[str, Decision]:
-    """The decisions of a file by utterance; of several for one the last counts."""
+    """Read a file of decisions.
+
+    Args:
+        path: A file that the report's page exported.
+
+    Returns:
+        The decisions by utterance id. If an utterance has several, the last one.
+    """
     found: dict[str, Decision] = {}
     for line, row in read_rows(path):
         try:
@@ -65,9 +91,9 @@ def read_decisions(path: str | Path) -> dict[str, Decision]:
             message = f"{path}:{line}: no field {error}; is it a file of decisions, exported from a report's page?"
             raise WildCTCError(message) from None
         if not all(isinstance(value, str) for value in vars(decision).values()):
-            raise WildCTCError(f"{path}:{line}: a field that is not a string")
-        if decision.decision not in DECISIONS:
-            raise WildCTCError(f"{path}:{line}: decision {decision.decision!r} is none of {', '.join(DECISIONS)}")
+            raise WildCTCError(f"{path}:{line}: a field is not a string")
+        if decision.decision not in _DECISIONS:
+            raise WildCTCError(f"{path}:{line}: decision {decision.decision!r} is none of {', '.join(_DECISIONS)}")
         if decision.decision == "fix" and not decision.fixed.split():
             raise WildCTCError(f"{path}:{line}: the fix of {decision.id!r} is empty; give the words that were said")
         found[decision.id] = decision
@@ -76,18 +102,26 @@ def read_decisions(path: str | Path) -> dict[str, Decision]:
     return found
 
 
-def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output: str | Path) -> Applied:
-    """Write the manifest with its fixes to `output` (.jsonl or .jsonl.gz); every other field stays as it is.
+def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output: str | Path) -> AppliedDecisions:
+    """Write a manifest with the fixed transcripts. All other fields stay as they are.
 
-    A fix is refused if the manifest's transcript is no longer the one that was judged; all others are applied. Words
-    that a fix does not touch keep their capitals and punctuation, should the manifest have any. Where only the probe or
-    only the manifest is in capitals throughout, fixes are brought into the manifest's case.
+    A decision is refused if the manifest's transcript is no longer the one that was judged; the others are applied.
+    Words that a fix does not change keep their capitals and punctuation. If either the page or the manifest is in
+    capitals only, fixes are converted to the manifest's case.
+
+    Args:
+        manifest: The manifest that was probed.
+        decisions: The decisions by utterance id.
+        output: The new manifest (.jsonl or .jsonl.gz).
+
+    Returns:
+        What was done with each decision.
     """
     manifest, output = Path(manifest), Path(output)
     check_writable(output, source=manifest)
     rows = list(read_utterances(manifest))
-    decisions = _in_the_case_of([u for _, utterances in rows for u in utterances], decisions)
-    result, seen, lines = Applied(output), set[str](), []
+    decisions = _in_the_manifests_case([u for _, utterances in rows for u in utterances], decisions)
+    result, seen, lines = AppliedDecisions(output), set[str](), []
     for row, utterances in rows:
         for n, utterance in enumerate(utterances):
             seen.add(utterance.id)
@@ -105,10 +139,10 @@ def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output
     return result
 
 
-def _in_the_case_of(utterances: list[Utterance], decisions: dict[str, Decision]) -> dict[str, Decision]:
-    """The decisions with their texts in the case of the manifest's transcripts, if one of both is all in capitals.
+def _in_the_manifests_case(utterances: list[Utterance], decisions: dict[str, Decision]) -> dict[str, Decision]:
+    """Convert decisions to the case of the manifest, if either the page or the manifest is in capitals only.
 
-    Many checkpoints of Hugging Face write capitals only, and so does LibriSpeech.
+    Many Hugging Face checkpoints write capitals only, and so does LibriSpeech.
     """
     judged = " ".join(d.text for d in decisions.values())
     if judged.isupper() and not " ".join(u.text for u in utterances if u.id in decisions).isupper():
@@ -120,12 +154,12 @@ def _in_the_case_of(utterances: list[Utterance], decisions: dict[str, Decision])
     return {id: replace(d, text=change(d.text), fixed=change(d.fixed)) for id, d in decisions.items()}
 
 
-def _decide(utterance: Utterance, decision: Decision, result: Applied) -> str:
-    """The utterance's transcript after the decision, which is noted in `result`."""
+def _decide(utterance: Utterance, decision: Decision, result: AppliedDecisions) -> str:
+    """Apply a decision to an utterance and count it in `result`; returns the transcript after it."""
     normalizer = next((n for n in _NORMALIZERS if n(utterance.text) == n(decision.text)), None)
     text = utterance.text
     if normalizer and decision.decision == "fix":
-        text = amend(utterance.text, decision.text, decision.fixed, normalizer)
+        text = _amend(utterance.text, decision.text, decision.fixed, normalizer)
     if text != utterance.text:
         result.fixed.append((utterance.id, utterance.text, text))
     elif normalizer and decision.decision != "fix":
@@ -137,38 +171,38 @@ def _decide(utterance: Utterance, decision: Decision, result: Applied) -> str:
     return text
 
 
-def amend(written: str, judged: str, fixed: str, normalizer: Normalizer) -> str:
-    """`written`, of which `judged` is the normalised form, with the words changed that `fixed` changes.
+def _amend(written: str, judged: str, fixed: str, normalizer: Normalizer) -> str:
+    """Change in `written` the words that differ between `judged`, which is its normalised form, and `fixed`.
 
-    >>> amend("Selamat pagi, Ann!", "selamat pagi ann", "selamat petang ann", Normalizer(True, True))
+    >>> _amend("Selamat pagi, Ann!", "selamat pagi ann", "selamat petang ann", Normalizer(True, True))
     'Selamat petang Ann!'
     """
     words, before, after = written.split(), judged.split(), fixed.split()
     if [normalizer(word) for word in words] != [normalizer(word) for word in before]:
-        return " ".join(after)  # words do not stand one for one: "well-known" is two
+        return " ".join(after)  # the words do not correspond one to one: "well-known" is two
     kept: list[str] = []
     for tag, i, j, k, l in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         kept += words[i:j] if tag == "equal" else after[k:l]
     return " ".join(kept)
 
 
-def difference(before: str, after: str) -> str:
-    """What changed from one transcript to another, by words.
+def _difference(before: str, after: str) -> str:
+    """Describe the words that changed.
 
-    >>> difference("selamat pagi ann", "selamat petang ann dan ben")
+    >>> _difference("selamat pagi ann", "selamat petang ann dan ben")
     'pagi → petang; + dan ben'
     """
     old, new = before.split(), after.split()
     parts = []
     for tag, i, j, k, l in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        gone, come = " ".join(old[i:j]), " ".join(new[k:l])
+        removed, added = " ".join(old[i:j]), " ".join(new[k:l])
         if tag != "equal":
-            parts.append(f"{gone} → {come}" if gone and come else f"− {gone}" if gone else f"+ {come}")
+            parts.append(f"{removed} → {added}" if removed and added else f"− {removed}" if removed else f"+ {added}")
     return "; ".join(parts) or "spaces only"
 
 
 def _set_text(row: dict[str, Any], number: int, text: str) -> None:
-    """Put a transcript into a row: a plain one, or the cut's supervision of that number."""
+    """Set the transcript of a row: its `text`, or that of the cut's supervision of this number."""
     if "recording" not in row and "supervisions" not in row:
         row["text"] = text
         return
@@ -179,9 +213,9 @@ def _set_text(row: dict[str, Any], number: int, text: str) -> None:
 
 
 def _move_audio(row: dict[str, Any], manifest: Path, output: Path) -> None:
-    """Name the audio relative to the new manifest, if it was relative to the old one."""
+    """Make the path of the audio relative to the new manifest, if it was relative to the old one."""
     before, after = manifest.parent.resolve(), output.parent.resolve()
-    if row.get("recording"):  # as lhotse, relative to the working directory; else to the manifest
+    if row.get("recording"):  # lhotse: relative to the working directory if the file is there, else to the manifest
         sources = row["recording"]["sources"]
         places = [(source, "source") for source in sources if not Path(source["source"]).is_file()]
     else:

@@ -1,8 +1,8 @@
-"""The report: a folder with a page that shows a probe with its sound, and works from disk without a network.
+"""Write the report: a folder with a page that shows a probe with its sound, opened from disk without a network.
 
-A page opened from disk may not fetch anything, so the data are scripts, in pieces: `rows` with what the list shows, all
-read at the start, and `details` with what one utterance shows, read when it is looked at. Utterances are written as
-they are read, one at a time; the page ranks them.
+A page that is opened from disk may not fetch files, so its data are scripts. `rows` have what the list shows; the page
+reads all of them at the start. `details` have what one utterance shows; the page reads them when the utterance is
+chosen. Utterances are read and written one at a time. The page ranks them.
 """
 
 from __future__ import annotations
@@ -19,52 +19,76 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from wildctc.audit.issues import LabelIssue, issues_of, suspicion
-from wildctc.audit.playable import Playable, make_playable
-from wildctc.audit.probed import ProbedUtterance, check_settings, from_row
-from wildctc.corpora import Utterance, UtteranceError
-from wildctc.corpora.manifest import read_lines, read_rows
+from wildctc.audit.clips import Playable, make_playable
+from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, writing
+from wildctc.json_lines import read_lines
+from wildctc.probe.issues import LabelIssue, issues_of, suspicion
+from wildctc.probe.records import NotProbed, ProbedUtterance, stream_probe
 from wildctc.progress import progress
+from wildctc.scoring.error_rates import Errors, wer
+from wildctc.scoring.mismatch import HEARS_NOTHING, hopeless
 
-ROWS = 1000  # utterances in a file of rows
-DETAILS = 50  # and in one of details
-LEAST = 0.25  # findings below this score are not shown
-NAMED = 5  # utterances without sound that are named in the log; the rest are counted
+ROWS_PER_FILE = 1000  # utterances in a file of rows
+LEAST_SCORE = 0.25  # findings with a lower score are not shown
 KINDS = ("changed", "extra", "missing")
+_DETAILS_PER_FILE = 50  # utterances in a file of details
+_MAX_NAMED = 5  # utterances without sound that are named in the log; the others are counted
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Report:
-    """What was written: `print` it."""
+    """What was written. `print` shows a summary.
+
+    Attributes:
+        page: The page to open.
+        utterances: How many utterances are shown.
+        doubtful: How many of them have a finding with a score of at least 0.5.
+        silent: How many of them have no sound, because their audio could not be used.
+        left_out: Utterances that could not be probed: id → reason.
+        words: Word errors of the model's own transcripts against the written ones.
+        audio_bytes: The size of all sound files.
+        data_bytes: The size of all data files.
+    """
 
     page: Path
     utterances: int = 0
     doubtful: int = 0
-    silent: int = 0  # utterances whose audio could not be used
-    left_out: dict[str, str] = field(default_factory=dict)  # id → why the probe has no numbers for it
+    silent: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
+    words: Errors = field(default_factory=Errors)
     audio_bytes: int = 0
     data_bytes: int = 0
 
     def __str__(self) -> str:
         sizes = f"{_megabytes(self.audio_bytes)} of audio, {_megabytes(self.data_bytes)} of data"
         lines = [f"{self.page}: {self.utterances:,} utterances, {self.doubtful:,} with findings; {sizes}"]
+        if hopeless(self.words):
+            lines.append(f"WER {self.words.rate:.1%}: {HEARS_NOTHING}")
         if self.silent:
             hint = "; is this the folder in which it was probed?" if self.silent == self.utterances else ""
-            lines.append(f"without sound: {self.silent:,}, since their audio cannot be used{hint}")
+            lines.append(f"without sound: {self.silent:,}, because their audio cannot be used{hint}")
         if self.left_out:
             lines.append(f"not in it: {len(self.left_out):,}, which could not be probed (the page lists them)")
         return "\n".join(lines)
 
 
 def write_report(probe: str | Path, folder: str | Path, link: bool = False) -> Report:
-    """Write the report of a probe file into `folder`, which is new, empty, or an earlier report.
+    """Write the report of a probe file into a folder.
 
-    link: refer to audio files where they lie instead of copying them, where a browser can play them as they are. The
-    folder is replaced when everything is there, so a failure leaves what was there before.
+    The folder is replaced when the report is complete, so a failure leaves what was there before. Other files in the
+    folder, such as decisions, stay.
+
+    Args:
+        probe: The probe file.
+        folder: A new or empty folder, or one with an earlier report.
+        link: Link to audio files instead of copying them, if browsers can play them as they are.
+
+    Returns:
+        What was written.
     """
     probe, folder = Path(probe), Path(folder)
     _check_folder(folder)
@@ -84,38 +108,42 @@ def write_report(probe: str | Path, folder: str | Path, link: bool = False) -> R
 
 
 class _Writer:
-    """Reads a probe once and writes its data and audio into `part`, which will be at `folder`."""
+    """Reads a probe once and writes its data and audio into `part`, which is renamed to `folder` later."""
 
     def __init__(self, probe: Path, part: Path, folder: Path, link: bool) -> None:
         self.probe, self.part, self.folder, self.link = probe, part, folder, link
         self.report = Report(folder / "index.html")
         self.speakers: dict[str | None, int] = {None: 0}
         self.identity = hashlib.sha256()
-        self.settings: dict[str, Any] | None = None
+        self.settings, self.entries = stream_probe(probe)
 
     def write(self) -> Report:
-        rows = _Chunks(self.part, "rows", ROWS)
-        details = _Chunks(self.part, "details", DETAILS)
+        """Write all data and audio."""
+        rows = _Chunks(self.part, "rows", ROWS_PER_FILE)
+        details = _Chunks(self.part, "details", _DETAILS_PER_FILE)
         total = max(0, sum(1 for _ in read_lines(self.probe)) - 1)
         for utterance in progress(self._utterances(), desc="report", unit="utt", total=total):
             sound = self._sound(utterance)
             rows.add(self._row(utterance, sound))
             details.add(_detail(utterance, sound))
+            self.report.words += wer([utterance.text], [utterance.heard])
             self.report.utterances += 1
         rows.close()
         details.close()
-        if self.settings is None:
-            raise WildCTCError(f"{self.probe}: empty; make it with `wildctc probe`")
+
+        # what could not be shown
         if self.report.utterances == 0:
-            raise WildCTCError(f"{self.probe}: no utterances in it; was every one left out?")
-        if self.report.silent > NAMED:
-            _log.warning("no sound: %s more", f"{self.report.silent - NAMED:,}")
+            raise WildCTCError(f"{self.probe}: no utterances in it; could none be probed?")
+        if self.report.silent > _MAX_NAMED:
+            _log.warning("no sound: %s more", f"{self.report.silent - _MAX_NAMED:,}")
+
+        # what the page needs to know about the whole report
         info = {
             "key": self.identity.hexdigest()[:16],
             "name": self.folder.resolve().name,
             "settings": self.settings,
             "utterances": self.report.utterances,
-            "perDetails": DETAILS,
+            "perDetails": _DETAILS_PER_FILE,
             "rowFiles": rows.files,
             "speakers": [name or "" for name in self.speakers],
             "leftOut": list(self.report.left_out.items()),
@@ -125,21 +153,15 @@ class _Writer:
         return self.report
 
     def _utterances(self) -> Iterator[ProbedUtterance]:
-        for line, row in read_rows(self.probe):
-            try:
-                if self.settings is None:
-                    self.settings = check_settings(row, self.probe)
-                elif "left_out" in row:
-                    self.report.left_out[str(row["id"])] = str(row["left_out"])
-                else:
-                    yield from_row(row)
-            except (KeyError, TypeError) as error:
-                message = f"{self.probe}:{line}: not a row of a probe ({error}); make it with `wildctc probe`"
-                raise WildCTCError(message) from None
+        for entry in self.entries:
+            if isinstance(entry, NotProbed):
+                self.report.left_out[entry.id] = entry.reason
+            else:
+                yield entry
 
     def _sound(self, utterance: ProbedUtterance) -> Playable | None:
         path = Path(utterance.audio)
-        if not path.is_file():  # relative to the working directory, else to the probe
+        if not path.is_file():  # paths are relative to the working directory, else to the probe
             path = self.probe.parent / path
         stretch = Utterance(
             utterance.id, path, start=utterance.offset, duration=utterance.duration, channel=utterance.channel
@@ -149,7 +171,7 @@ class _Writer:
             sound = make_playable(stretch, place, self.folder if self.link else None)
         except UtteranceError as error:
             self.report.silent += 1
-            if self.report.silent <= NAMED:
+            if self.report.silent <= _MAX_NAMED:
                 _log.warning("no sound: %s", error)
             return None
         self.report.audio_bytes += sound.bytes
@@ -158,7 +180,7 @@ class _Writer:
     def _row(self, utterance: ProbedUtterance, sound: Playable | None) -> list[Any]:
         self.identity.update(json.dumps([utterance.id, utterance.text]).encode())
         at = _utf16(utterance.text)
-        issues = issues_of(utterance, LEAST)
+        issues = issues_of(utterance, LEAST_SCORE)
         self.report.doubtful += any(issue.score >= 0.5 for issue in issues)
         return [
             utterance.id,
@@ -187,14 +209,14 @@ def _detail(utterance: ProbedUtterance, sound: Playable | None) -> list[Any]:
 
 
 def _unwritten(utterance: ProbedUtterance) -> list[list[Any]]:
-    """The gaps with sounds that are not written: when, the expected number, what the model wrote there."""
+    """The gaps with unwritten sounds: their time, the expected number of sounds, what the model wrote there."""
     starts = [token.start for token in utterance.tokens] + [utterance.duration]
     ends = [0.0] + [token.end for token in utterance.tokens]
     heard = utterance.between or [""] * len(utterance.gaps)
     return [
         [_digits((ends[k] + starts[k]) / 2), _digits(count), heard[k].strip()]
         for k, count in enumerate(utterance.gaps)
-        if count >= LEAST
+        if count >= LEAST_SCORE
     ]
 
 
@@ -204,7 +226,7 @@ def _issue(issue: LabelIssue, at: list[int]) -> list[Any]:
 
 
 def _shade(utterance: ProbedUtterance, at: list[int]) -> str:
-    """A digit for each UTF-16 unit of the text: tenths of the bypass probability of its token."""
+    """A digit for each UTF-16 code unit of the text: the bypass probability of its token, in tenths."""
     digits = ["0"] * at[-1]
     for token in utterance.tokens:
         level = str(min(9, int(10 * token.bypass)))
@@ -213,7 +235,7 @@ def _shade(utterance: ProbedUtterance, at: list[int]) -> str:
 
 
 def _utf16(text: str) -> list[int]:
-    """Where each code point begins in JavaScript's strings, and where the last ends.
+    """The index of each code point in a JavaScript string (UTF-16), and the index after the last.
 
     >>> _utf16("a😀b")
     [0, 1, 3, 4]
@@ -226,7 +248,7 @@ def _digits(value: float) -> float:
 
 
 class _Chunks:
-    """Values in files of `size`: data/NAME-0000.js and so on, each a script that calls wildctc.NAME(number, values)."""
+    """Writes values in files of `size`: data/NAME-0000.js and so on. Each calls wildctc.NAME(number, values)."""
 
     def __init__(self, folder: Path, name: str, size: int) -> None:
         self.folder, self.name, self.size = folder, name, size
@@ -246,13 +268,13 @@ class _Chunks:
 
 
 def _write_script(path: Path, function: str, *arguments: Any) -> int:
-    """Write a script that hands values to the page; returns its size."""
+    """Write a script that passes values to a function of the page; returns its size in bytes."""
     values = (json.dumps(value, ensure_ascii=False, separators=(",", ":")) for value in arguments)
     content = f"wildctc.{function}({','.join(values)});\n"
-    # nothing that could end a script element or a line of one, wherever the text may be pasted
+    # Escape all that could end a script element or a line of the script.
     for char in "<\u2028\u2029":
         content = content.replace(char, f"\\u{ord(char):04x}")
-    raw = content.encode("utf-8", "backslashreplace")  # half a surrogate pair is \udxxx in JavaScript too
+    raw = content.encode("utf-8", "backslashreplace")  # half a surrogate pair becomes \udxxx, as in JavaScript
     path.write_bytes(raw)
     return len(raw)
 
@@ -266,15 +288,15 @@ def _copy_page(folder: Path) -> None:
 def _check_folder(folder: Path) -> None:
     make_folder(folder.parent)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "data" / "report.js").is_file():
-        raise WildCTCError(f"{folder} holds other files and no report: name a new folder")
+        raise WildCTCError(f"{folder} holds other files and no report: give a new folder")
     if folder.exists() and not folder.is_dir():
-        raise WildCTCError(f"{folder} is a file: name a folder for the report")
+        raise WildCTCError(f"{folder} is a file: give a folder for the report")
 
 
 def _replace(folder: Path, part: Path) -> None:
-    """Put `part` in the place of `folder`; what a person put there beside the report stays, such as decisions."""
+    """Replace `folder` by `part`. Files that a person put into the folder, such as decisions, stay."""
     old = folder.with_name(f".{folder.name}.old")
-    if old.exists():  # a command was killed in the middle of what follows: a person's files are there
+    if old.exists():  # an earlier command was killed during the steps below: a person's files may be there
         make_folder(folder)
         _keep_others(old, folder)
     if not folder.exists():
@@ -286,7 +308,7 @@ def _replace(folder: Path, part: Path) -> None:
 
 
 def _keep_others(old: Path, folder: Path) -> None:
-    """Move what only `old` has to `folder`, and remove the rest of it."""
+    """Move the files that only `old` has to `folder`, and remove `old`."""
     for path in old.iterdir():
         if not (folder / path.name).exists():
             path.rename(folder / path.name)

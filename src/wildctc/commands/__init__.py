@@ -1,6 +1,8 @@
-"""The commands, a file each: what a command's options are, and the call that it stands for.
+"""The commands, one file each: the options of a command, and the call that it makes.
 
-Imports that take time are inside the functions, so that `wildctc --help` is quick.
+Each file has two functions. `register(add)` adds the command and its options: `add(name, run, text)` returns the
+parser of the command. `run(options)` does the work; `options` is what the parser found. Imports that take time are
+inside the functions, so that `wildctc --help` is quick.
 """
 
 from wildctc.commands import (
@@ -22,7 +24,7 @@ from wildctc.commands import (
     transcribe,
 )
 
-# In the order of `wildctc --help`. Each has `register(add)`.
+# In the order of `wildctc --help`.
 COMMANDS = (
     prepare,
     train,

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wildctc.commands.options import Add, add_limit_option, weight
+from wildctc.commands.options import Add, add_limit_option, add_manifest_options, add_trust_option, load_model, weight
 from wildctc.errors import WildCTCError
 
 if TYPE_CHECKING:
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 def register(add: Add) -> None:
     p = add("align", run, "The best path of each transcript of a manifest: when each word was said, what was bypassed.")
     p.add_argument("run_folder", metavar="RUN", help="a run's folder, or a model folder")
-    p.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
+    add_manifest_options(p)
     p.add_argument("--format", choices=("text", "ctm", "json"), default="text", help="default text")
     p.add_argument("-o", "--output", metavar="FILE", help="default: print")
-    p.add_argument("--split", help="of a manifest with several splits")
     p.add_argument(
         "--criterion",
         metavar="NAME",
@@ -32,24 +31,22 @@ def register(add: Add) -> None:
         p.add_argument(name, type=weight, default=argparse.SUPPRESS, metavar="W", help="another weight, or none")
     p.add_argument("--cache", metavar="DIR", help="folder of computed features")
     p.add_argument("--workers", type=int, default=1, help="data-loading processes (default 1)")
+    add_trust_option(p)
     add_limit_option(p)
 
 
 def run(options: argparse.Namespace) -> None:
-    import torch
-
-    from wildctc.aligning import align_utterances
-    from wildctc.corpora import load_manifest
+    from wildctc.corpora.manifest import load_manifest
     from wildctc.files import check_writable, write_text
-    from wildctc.recognizer import Recognizer
+    from wildctc.recognizer.alignment import align_utterances
 
     if options.workers < 0:
         raise WildCTCError(f"--workers must be at least 0, got {options.workers}")
     wildcards = _wildcards(options)
-    model = Recognizer.load(options.run_folder).to("cuda" if torch.cuda.is_available() else "cpu")
-    utterances = load_manifest(options.manifest, options.split)
+    model = load_model(options)
+    utterances = load_manifest(options.manifest, options.split, options.audio_root)
     if options.output:
-        check_writable(Path(options.output))  # now, and not after all the work
+        check_writable(Path(options.output))  # before the work, not after it
     found = align_utterances(
         model, utterances, wildcards, cache=options.cache, workers=options.workers, max_bad=options.max_bad
     )
@@ -61,6 +58,7 @@ def run(options: argparse.Namespace) -> None:
         text = "\n".join(u.to_text() + "\n" for u in found)
     if options.output:
         write_text(Path(options.output), text)
+        print(f"{options.output}: {len(found):,} utterance{'s' * (len(found) != 1)}")
     else:
         print(text, end="")
 
@@ -68,8 +66,8 @@ def run(options: argparse.Namespace) -> None:
 def _wildcards(options: argparse.Namespace) -> Wildcards:
     from dataclasses import replace
 
+    from wildctc.training.criterion_at import criterion_at
     from wildctc.training.evaluation import PROBE
-    from wildctc.training.weights import criterion_at
 
     wildcards = PROBE
     if options.criterion:

@@ -7,7 +7,7 @@ import logging
 
 from wildctc.commands.options import Add
 
-NAMED = 10  # unknown utterances that are named; the decisions may be those of several manifests
+_MAX_NAMED = 10  # unknown utterances that are named: the decisions may belong to several manifests
 _log = logging.getLogger(__name__)
 
 
@@ -24,8 +24,8 @@ def run(options: argparse.Namespace) -> None:
     applied = apply_decisions(options.manifest, read_decisions(options.decisions), options.output)
     for id, text, judged in applied.refused:
         _log.warning("refused: %s: its transcript is now %r, and %r was judged; audit it again", id, text, judged)
-    for id in applied.unknown[:NAMED]:
+    for id in applied.unknown[:_MAX_NAMED]:
         _log.warning("unknown: %s is not in %s", id, options.manifest)
-    if len(applied.unknown) > NAMED:
-        _log.warning("unknown: %s more", f"{len(applied.unknown) - NAMED:,}")
+    if len(applied.unknown) > _MAX_NAMED:
+        _log.warning("unknown: %s more", f"{len(applied.unknown) - _MAX_NAMED:,}")
     print(applied)

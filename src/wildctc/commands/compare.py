@@ -15,8 +15,8 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.comparing import compare_files
-    from wildctc.scoring import read_references
+    from wildctc.scoring.comparison import compare_files
+    from wildctc.scoring.hypotheses import read_references
 
     references = read_references(options.reference) if options.reference else None
     tables = compare_files(options.systems, references, normalizer(options))

@@ -16,8 +16,8 @@ from wildctc.commands.options import Add, add_text_options, normalizer
 from wildctc.errors import WildCTCError
 
 if TYPE_CHECKING:
-    from wildctc.audit.corrupt import Corrupted
-    from wildctc.corpora import Utterance
+    from wildctc.corpora.utterance import Utterance
+    from wildctc.corruption.corrupt import Corrupted
 
 
 def register(add: Add) -> None:
@@ -38,9 +38,8 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.audit.corrupt import CHARACTER_KINDS, WORD_KINDS, corrupt, read_variants
-    from wildctc.corpora import load_manifest
-    from wildctc.corpora.manifest import read_utterances
+    from wildctc.corpora.manifest import load_manifest, read_utterances
+    from wildctc.corruption.corrupt import CHARACTER_KINDS, WORD_KINDS, corrupt, read_variants
     from wildctc.files import as_bytes, check_writable, write_atomically
 
     if not (options.characters or options.words or options.variants):
@@ -85,7 +84,7 @@ def _kinds(option: str, given: str | None, known: Sequence[str]) -> Sequence[str
 
 
 def _further(row: dict[str, Any]) -> dict[str, Any]:
-    """What a plain row has that is not ours, to be kept; a cut's own fields mean nothing outside a cut."""
+    """The other fields of a plain row, which are kept. The fields of a cut mean nothing outside a cut."""
     ours = {"audio_filepath", "offset", "supervisions", "recording"}
     return {} if "recording" in row else {field: value for field, value in row.items() if field not in ours}
 
@@ -99,7 +98,7 @@ def _row(utterance: Utterance, truth: str, new: Corrupted, output: Path) -> dict
 
 
 def _summary(truths: Sequence[str], corrupted: Sequence[Corrupted]) -> str:
-    from wildctc.audit.corrupt import clusters
+    from wildctc.corruption.corrupt import clusters
 
     kinds = Counter(edit.kind for new in corrupted for edit in new.edits)
     words = [word for truth in truths for word in truth.split()]

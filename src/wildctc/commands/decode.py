@@ -3,47 +3,95 @@
 from __future__ import annotations
 
 import argparse
+import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from wildctc.commands.options import Add, add_limit_option
+from wildctc.commands.options import Add, add_limit_option, add_manifest_options, add_trust_option, load_model_or_last
 from wildctc.errors import WildCTCError
+
+if TYPE_CHECKING:
+    from wildctc.scoring.error_rates import Score
+    from wildctc.scoring.hypotheses import Decoded
+
+_log = logging.getLogger(__name__)
 
 
 def register(add: Add) -> None:
     p = add("decode", run, "Transcribe a manifest with a trained recogniser.")
     p.add_argument("run_folder", metavar="RUN", help="a run's folder, or a model folder")
-    p.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
-    p.add_argument("-o", "--output", metavar="HYP", help="default: RUN/hyp/<manifest>.jsonl, where `compare RUN` looks")
-    p.add_argument("--split", help="of a manifest with several splits")
+    add_manifest_options(p)
+    p.add_argument(
+        "-o",
+        "--output",
+        metavar="HYP",
+        help="the file to write, or to resume (default: RUN/hyp/<manifest>.jsonl, where `compare RUN` looks)",
+    )
     p.add_argument("--beam", type=int, default=10, help="prefixes kept (default 10); 1 is greedy")
     p.add_argument("--cache", metavar="DIR", help="folder of computed features")
     p.add_argument("--workers", type=int, default=1, help="data-loading processes (default 1)")
+    add_trust_option(p)
     add_limit_option(p)
 
 
 def run(options: argparse.Namespace) -> None:
-    import torch
-
-    from wildctc.corpora import load_manifest
-    from wildctc.files import check_writable
-    from wildctc.inference import decode_utterances
-    from wildctc.recognizer import Recognizer
-    from wildctc.scoring import score, write_hyps
+    from wildctc.corpora.manifest import load_manifest
+    from wildctc.distributed import process_group
+    from wildctc.recognizer.batch import decode_manifest
+    from wildctc.scoring.error_rates import score
 
     for name, value, least in (("--beam", options.beam, 1), ("--workers", options.workers, 0)):
         if value < least:
             raise WildCTCError(f"{name} must be at least {least}, got {value}")
-    model = Recognizer.load(options.run_folder).to("cuda" if torch.cuda.is_available() else "cpu")
-    utterances = load_manifest(options.manifest, options.split)
-    name = options.split or Path(options.manifest).name.split(".")[0]
-    output = Path(options.output) if options.output else Path(options.run_folder) / "hyp" / f"{name}.jsonl"
-    check_writable(output)  # now, and not after all the work
-    decoded = decode_utterances(
-        model, utterances, beam=options.beam, cache=options.cache, workers=options.workers, max_bad=options.max_bad
-    )
-    write_hyps(output, decoded)
-    rates = ""
-    if all(d.references for d in decoded):
-        found = score(decoded)
-        rates = f", WER {found.wer:.2%}, CER {found.cer:.2%}"
-    print(f"{output}: {len(decoded):,} utterance{'s' * (len(decoded) != 1)}{rates}")
+    with process_group() as processes:
+        model, folder = load_model_or_last(options)
+        utterances = load_manifest(options.manifest, options.split, options.audio_root)
+        name = options.split or Path(options.manifest).name.split(".")[0]
+        output = Path(options.output) if options.output else Path(options.run_folder) / folder / f"{name}.jsonl"
+        decoded, rejects = decode_manifest(
+            model,
+            utterances,
+            output,
+            beam=options.beam,
+            processes=processes,
+            cache=options.cache,
+            workers=options.workers,
+            max_bad=options.max_bad,
+        )
+        if processes.first:
+            found = score(decoded) if decoded and all(item.references for item in decoded) else None
+            print(f"{output}: {_summary(len(decoded), len(rejects.errors), found)}", flush=True)
+            if found is not None:
+                _warn(decoded, found, model.units.missing, output)
+        rejects.check(len(utterances))
+
+
+def _summary(decoded: int, skipped: int, found: Score | None) -> str:
+    parts = [f"{decoded:,} utterance{'s' * (decoded != 1)}"]
+    if skipped:
+        parts.append(f"{skipped:,} skipped")
+    if found is not None:
+        parts.append(f"WER {found.wer:.2%}, CER {found.cer:.2%}")
+    return ", ".join(parts)
+
+
+def _warn(decoded: list[Decoded], found: Score, missing: Callable[[str], list[str]], output: Path) -> None:
+    """Warn about reasons for a high error rate that can be seen in the texts."""
+    from wildctc.scoring.mismatch import advise_scoring, find_outside, hopeless
+
+    outside = find_outside((item.references[0] for item in decoded), missing)
+    if outside.texts:
+        option, found = advise_scoring(decoded)
+        helps = f"`wildctc score {output} {option}` gives WER {found.wer:.2%}"
+        _log.warning(
+            "%s of %s references have characters that the model cannot write, and each is an error: %s; %s",
+            f"{outside.texts:,}", f"{len(decoded):,}", outside,
+            helps if option else "no option helps: write references as the training transcripts are written",
+        )  # fmt: skip
+    if hopeless(found.words):
+        _log.warning(
+            "WER %.1f%%: the model recognises next to nothing of this speech, and wrote nothing for %s of %s utterances"
+            "; is it trained (see its metrics.jsonl), and do audio, references and model have one language?",
+            100 * found.wer, f"{sum(not item.text for item in decoded):,}", f"{len(decoded):,}",
+        )  # fmt: skip

@@ -22,5 +22,5 @@ def run(options: argparse.Namespace) -> None:
     outcome = Demo(folder, options.size).run()
     if not outcome.enough:
         raise WildCTCError(
-            f"the demo failed: {outcome.hits} wrong words among the suspicious are less than {ENOUGH:g} times chance"
+            f"the demo failed: {outcome.hits} wrong words among the suspicious are fewer than {ENOUGH:g} times chance"
         )

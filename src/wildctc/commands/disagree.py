@@ -27,9 +27,9 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.audit.annotators import parse_columns, read_annotated
-    from wildctc.audit.disputes import find_disputes, read_systems
-    from wildctc.audit.disputes_report import as_csv, as_json, as_text
+    from wildctc.disagreement.by_class import find_disputes, read_systems
+    from wildctc.disagreement.tables import as_csv, as_json, as_text
+    from wildctc.disagreement.transcripts import parse_columns, read_annotated
     from wildctc.files import check_writable, write_text
 
     if options.svg and not options.probe:
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
         header=options.header,
     )
     disputes = find_disputes(utterances, read_systems(options.probe, utterances), left_out)
-    _say_left_out(disputes.left_out)
+    _warn_skipped(disputes.left_out)
     print(as_text(disputes))
     if options.json:
         settings = {"reference": options.reference, "validators": options.validators, "probes": options.probe}
@@ -53,16 +53,18 @@ def run(options: argparse.Namespace) -> None:
     if options.csv:
         write_text(Path(options.csv), as_csv(disputes))
     if options.svg:
-        from wildctc.audit.disputes_picture import as_svg
+        from wildctc.disagreement.plot import as_svg
 
         write_text(Path(options.svg), as_svg(disputes))
+    if outputs:
+        print(f"\nwritten: {', '.join(map(str, outputs))}")
 
 
-def _say_left_out(left_out: dict[str, str]) -> None:
-    from wildctc.scoring import name_some
+def _warn_skipped(skipped: dict[str, str]) -> None:
+    from wildctc.terminal import name_some
 
     reasons = defaultdict(list)
-    for id, reason in left_out.items():
+    for id, reason in skipped.items():
         reasons[reason].append(id)
     for reason, ids in reasons.items():
-        _log.warning("left out, %s: %s", reason, name_some(ids))
+        _log.warning("skipped, %s: %s", reason, name_some(ids))

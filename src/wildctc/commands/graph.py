@@ -17,12 +17,13 @@ def register(add: Add) -> None:
     p.add_argument("--run", metavar="RUN", dest="run_folder", help="a run, whose units and entropies to take")
     p.add_argument("--spm", metavar="MODEL", help="a SentencePiece model, whose pieces to take (default: characters)")
     p.add_argument("-o", "--output", metavar="FILE", default="graph.svg", help="default graph.svg")
+    p.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
 
 
 def run(options: argparse.Namespace) -> None:
     from wildctc.files import check_writable, write_text
-    from wildctc.graph import draw_graph
-    from wildctc.training.weights import criterion_at
+    from wildctc.lattice.drawing import draw_graph
+    from wildctc.training.criterion_at import criterion_at
 
     if options.run_folder and options.spm:
         raise WildCTCError("--run and --spm: one of them says what the units are")
@@ -35,6 +36,8 @@ def run(options: argparse.Namespace) -> None:
     tokens, words = _tokens(options)
     title = f"{criterion.name}, epoch {criterion.epoch}" if criterion.settings.schedule != "none" else criterion.name
     check_writable(Path(options.output))
+    if Path(options.output).exists() and not options.overwrite:
+        raise WildCTCError(f"{options.output} exists: give another name with -o, or --overwrite to replace it")
     write_text(Path(options.output), draw_graph(tokens, words, criterion.wildcards, title))
     count = len({word for word in words if word >= 0})
     print(f"{options.output}: {len(tokens)} tokens in {count} word{'s' * (count != 1)}, {title}")
@@ -42,8 +45,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _tokens(options: argparse.Namespace) -> tuple[list[str], list[int]]:
     """The tokens of the text, and the word of each."""
-    from wildctc.recognizer import find_model
-    from wildctc.text import CharUnits, Normalizer, SentencePieceUnits, load_units
+    from wildctc.recognizer.model import find_model
+    from wildctc.text.normalisation import Normalizer
+    from wildctc.text.units import CharUnits, SentencePieceUnits, load_units
 
     if options.run_folder:
         units = load_units(find_model(Path(options.run_folder)))

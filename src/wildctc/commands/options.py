@@ -1,42 +1,136 @@
-"""What the commands share: how they are added, and options that several have."""
+"""What the commands share: how they are registered, and options that several commands have."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from wildctc.text import Normalizer
+from wildctc.text.normalisation import Normalizer
 
-Run = Callable[[argparse.Namespace], None]
+if TYPE_CHECKING:
+    from wildctc.recognizer.model import Recognizer
+
+RunCommand = Callable[[argparse.Namespace], None]
 
 
 class Add(Protocol):
-    """Adds a command: its name, what it calls, and one line about it."""
+    """Adds a command to the command line: its name, the function that runs it, and one line about it."""
 
-    def __call__(self, name: str, run: Run, text: str) -> argparse.ArgumentParser: ...
+    def __call__(self, name: str, run: RunCommand, text: str) -> argparse.ArgumentParser: ...
 
 
 def add_text_options(parser: argparse.ArgumentParser) -> None:
-    """How transcripts are normalised."""
+    """Add the options that say how transcripts are normalised.
+
+    Args:
+        parser: of the command.
+    """
     parser.add_argument("--lower", action="store_true", help="normalise to lower case")
     parser.add_argument("--strip-punctuation", action="store_true", help="remove punctuation")
+    parser.add_argument(
+        "--keep-invisible", action="store_true", help="keep zero-width spaces, marks of direction and the like"
+    )
 
 
 def normalizer(options: argparse.Namespace) -> Normalizer:
-    """The normaliser that `add_text_options` asks for."""
-    return Normalizer(lower=options.lower, strip_punctuation=options.strip_punctuation)
+    """Make the normaliser that the options of `add_text_options` describe.
+
+    Args:
+        options: of the command.
+
+    Returns:
+        The normaliser.
+    """
+    return Normalizer(options.lower, options.strip_punctuation, options.keep_invisible)
 
 
 def add_limit_option(parser: argparse.ArgumentParser) -> None:
-    """How much of a corpus may be unusable."""
+    """Add --max-bad, which share of a corpus may be unusable.
+
+    Args:
+        parser: of the command.
+    """
     parser.add_argument(
         "--max-bad", type=float, default=0.01, metavar="SHARE", help="stop above this share of bad rows (default 0.01)"
     )
 
 
+def add_manifest_options(parser: argparse.ArgumentParser) -> None:
+    """Add MANIFEST, which of its splits to use, and where its audio is.
+
+    Args:
+        parser: of the command.
+    """
+    parser.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
+    parser.add_argument("--split", help="of a manifest with several splits")
+    parser.add_argument(
+        "--audio-root", metavar="DIR", help="where the audio is now, if its folder was moved after `wildctc prepare`"
+    )
+
+
+def add_trust_option(parser: argparse.ArgumentParser) -> None:
+    """Add --trust-front-end, for commands that load a model.
+
+    Args:
+        parser: of the command.
+    """
+    parser.add_argument(
+        "--trust-front-end",
+        action="store_true",
+        help="allow a front end that RUN names and that is a file, a folder or on the Hugging Face hub; what you have "
+        "trained with on this machine is allowed anyway",
+    )
+
+
+def load_model(options: argparse.Namespace) -> Recognizer:
+    """Load the recogniser of RUN, on the GPU if there is one.
+
+    Args:
+        options: of a command with RUN and --trust-front-end.
+
+    Returns:
+        The recogniser.
+    """
+    import torch
+
+    from wildctc.recognizer.model import Recognizer
+
+    model = Recognizer.load(options.run_folder, trust_front_end=options.trust_front_end)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def load_model_or_last(options: argparse.Namespace) -> tuple[Recognizer, str]:
+    """Load the recogniser of RUN, or the last checkpoint of a run that is still training.
+
+    Hypotheses of a checkpoint have their own folder, so that nobody confuses them with those of the finished run.
+
+    Args:
+        options: of a command with RUN and --trust-front-end.
+
+    Returns:
+        The recogniser, and the name of the folder for its hypotheses.
+    """
+    import torch
+
+    from wildctc.training.unfinished import is_unfinished, load_last
+
+    if not is_unfinished(Path(options.run_folder)):
+        return load_model(options), "hyp"
+    model, step = load_last(Path(options.run_folder), options.trust_front_end)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu"), f"hyp-step{step}"
+
+
 def weight(text: str) -> float | None:
-    """A finite log-weight, or none."""
+    """Parse a log-weight.
+
+    Args:
+        text: a number, or "none".
+
+    Returns:
+        The number, None for "none".
+    """
     if text == "none":
         return None
     value = float(text)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from wildctc.commands.options import Add, add_limit_option, add_text_options, normalizer
 
-SOURCES = ("jsonl", "kaldi", "librispeech", "fleurs", "respin", "synthetic")
+_SOURCES = ("jsonl", "kaldi", "librispeech", "fleurs", "respin", "synthetic")
 
 
 def register(add: Add) -> None:
     p = add("prepare", run, "Turn a corpus into manifests: OUT/{train,dev,test}.jsonl.gz.")
-    p.add_argument("source", metavar="SOURCE", choices=SOURCES, help=f"{', '.join(SOURCES[:-1])} or {SOURCES[-1]}")
+    names = f"{', '.join(_SOURCES[:-1])} or {_SOURCES[-1]}"
+    p.add_argument("source", metavar="SOURCE", choices=_SOURCES, help=names)
     p.add_argument(
         "input", metavar="IN", help="the corpus's folder (jsonl: or file; synthetic: sentences to be spoken)"
     )
@@ -26,12 +26,17 @@ def register(add: Add) -> None:
     p.add_argument("--unique-sentences", action="store_true", help="of training utterances with the same text only one")
     p.add_argument("--voices", type=int, default=40, help="synthetic: how many different voices speak (default 40)")
     p.add_argument("--seed", type=int, default=0, help="another one chooses other utterances and voices (default 0)")
+    p.add_argument(
+        "--no-decode", action="store_true", help="look at the headers and ends of files only; faster for large corpora"
+    )
     add_text_options(p)
     add_limit_option(p)
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.corpora import Subset, prepare
+    from wildctc.corpora.preparation import prepare
+    from wildctc.corpora.subset import Subset
+    from wildctc.corpora.summary import summarize
 
     take = Subset(options.hours, options.unique_sentences, options.seed)
     source, corpus, language = options.source, options.input, options.language
@@ -40,10 +45,8 @@ def run(options: argparse.Namespace) -> None:
 
         settings = {"language": language or "en", "voices": options.voices, "seed": options.seed}
         source, corpus, language = "jsonl", synthesize(corpus, options.output, **settings), None
-    files = prepare(
+    prepared = prepare(
         source, corpus, options.output, normalizer(options), options.max_bad,
-        language=language, subsets=options.subsets, take=take,
+        language=language, subsets=options.subsets, take=take, decode=not options.no_decode,
     )  # fmt: skip
-    for name, utterances in files.items():
-        hours = sum(u.duration for u in utterances) / 3600
-        print(f"{Path(options.output) / name}.jsonl.gz: {len(utterances):,} utterances, {hours:.2f} h")
+    print(summarize(prepared, options.output))

@@ -4,42 +4,61 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wildctc.commands.options import Add, add_limit_option, weight
+from wildctc.commands.options import (
+    Add,
+    add_limit_option,
+    add_manifest_options,
+    add_text_options,
+    add_trust_option,
+    load_model,
+    normalizer,
+    weight,
+)
 from wildctc.errors import WildCTCError
 
 
 def register(add: Add) -> None:
     p = add("probe", run, "For each token and word of a manifest: how probable is it that it was not said?")
     p.add_argument("run_folder", metavar="RUN", help="a run's folder, a model folder, or with --hf a checkpoint")
-    p.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
-    p.add_argument("-o", "--output", metavar="PROBE", required=True, help="the file to write, or to continue")
+    add_manifest_options(p)
+    p.add_argument("-o", "--output", metavar="PROBE", required=True, help="the file to write, or to resume")
     p.add_argument("--hf", action="store_true", help="RUN is the folder of a Hugging Face CTC checkpoint (characters)")
-    p.add_argument("--split", help="of a manifest with several splits")
     p.add_argument(
         "--self-loop",
         type=weight,
         default=0.0,
         metavar="WEIGHT",
-        help="log-weight of unwritten speech in the gaps (default 0); none: there is none",
+        help="log-weight of unwritten speech in the gaps (default 0); none: no such arcs",
     )
     p.add_argument("--cache", metavar="DIR", help="folder of computed features")
     p.add_argument("--workers", type=int, default=1, help="data-loading processes (default 1)")
+    add_trust_option(p)
+    add_text_options(p)
     add_limit_option(p)
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.audit.probing import probe_manifest
-    from wildctc.corpora import load_manifest
+    from wildctc.corpora.manifest import load_manifest
     from wildctc.distributed import process_group
+    from wildctc.probe.runner import probe_manifest
 
     if options.workers < 0:
         raise WildCTCError(f"--workers must be at least 0, got {options.workers}")
     with process_group() as processes:
         model, settings = _model(options)
-        utterances = load_manifest(options.manifest, options.split)
+        utterances = load_manifest(options.manifest, options.split, options.audio_root)
+        if options.keep_invisible and not model.units.normalizer.keep_invisible:
+            raise WildCTCError(
+                "--keep-invisible: the model was trained without invisible characters, and its units remove them; "
+                "leave the option out, or train a model with --data.keep_invisible true"
+            )
+        if options.lower or options.strip_punctuation:
+            normalize = normalizer(options)
+            utterances = [replace(u, text=normalize(u.text)) for u in utterances]
         output = Path(options.output)
         found = probe_manifest(
             model,
@@ -53,28 +72,28 @@ def run(options: argparse.Namespace) -> None:
         )
     if processes.first:
         done = "" if found.now else " (complete already; remove it to probe again)"
-        left_out = f", {found.left_out:,} left out" if found.left_out else ""
-        count = len(utterances) - found.left_out
-        print(f"{output}: {count:,} utterance{'s' * (count != 1)}{left_out}{done}")
+        skipped = f", {found.skipped:,} skipped" if found.skipped else ""
+        count = len(utterances) - found.skipped
+        print(f"{output}: {count:,} utterance{'s' * (count != 1)}{skipped}{done}")
 
 
 def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The model, and what a probe file says about it."""
-    import torch
-
-    folder, device = Path(options.run_folder), "cuda" if torch.cuda.is_available() else "cpu"
+    folder = Path(options.run_folder)
     model: Any
     if options.hf:
-        from wildctc.audit.hf import Checkpoint
+        import torch
+
+        from wildctc.probe.hf_checkpoint import Checkpoint
 
         if options.cache:
-            raise WildCTCError("--cache is for the features of a RUN: a Hugging Face checkpoint has none apart from it")
-        model = Checkpoint(folder).to(device)
+            raise WildCTCError("--cache is for the features of a RUN: a Hugging Face checkpoint computes its own")
+        model = Checkpoint(folder).to("cuda" if torch.cuda.is_available() else "cpu")
         weights = model.fingerprint()
     else:
-        from wildctc.recognizer import Recognizer, find_model
+        from wildctc.recognizer.model import find_model
 
-        model = Recognizer.load(folder).to(device)
+        model = load_model(options)
         with open(find_model(folder) / "model.safetensors", "rb") as file:
             weights = hashlib.file_digest(file, "sha256").hexdigest()[:16]
     about = {"model": str(folder), "weights": weights, "units": model.units.kind, "frame_rate": model.frame_rate}

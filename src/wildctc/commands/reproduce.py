@@ -11,8 +11,8 @@ from wildctc.commands.options import Add
 from wildctc.errors import WildCTCError
 
 if TYPE_CHECKING:
-    from wildctc.reproduce.grid import Run
-    from wildctc.reproduce.site import Site
+    from wildctc.experiments.grid import Run
+    from wildctc.experiments.workspace import Site
 
 
 def register(add: Add) -> None:
@@ -21,7 +21,7 @@ def register(add: Add) -> None:
         "experiment", metavar="EXPERIMENT", help="such as table2-fleurs, figure2-tau or iban; list: name all"
     )
     p.add_argument("--data", metavar="DIR", help="the corpus as it was published")
-    p.add_argument("--out", metavar="DIR", help="where everything goes; the same command goes on there")
+    p.add_argument("--out", metavar="DIR", help="where everything goes; the same command resumes there")
     p.add_argument("--tasks", nargs="+", default=[], metavar="NAME", help="only these, such as hi_in")
     p.add_argument("--criteria", nargs="+", default=[], metavar="NAME", help="only these")
     p.add_argument("--seeds", nargs="+", type=int, default=[], metavar="K", help="these instead of the declared ones")
@@ -29,18 +29,22 @@ def register(add: Add) -> None:
     p.add_argument("--shard", metavar="I/N", help="every n-th run from the i-th: this machine's part")
     p.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side, a GPU each (default 1)")
     p.add_argument("--dry-run", action="store_true", help="print the runs, their sizes and an estimate of the time")
-    p.add_argument("--rate", type=float, metavar="R", help="for that: hours of speech trained on in an hour, by a run")
+    p.add_argument(
+        "--rate", type=float, metavar="R", help="for --dry-run: hours of speech that a run trains on in an hour"
+    )
     p.add_argument("--keep", metavar="DIR", help="copy each run's result there: small files, enough for the tables")
-    p.add_argument("--from", dest="kept", metavar="DIR", help="write the tables from such a folder alone")
+    p.add_argument(
+        "--from", dest="kept", metavar="DIR", help="write the tables from a folder of --keep, without the runs"
+    )
     p.add_argument("--validators", metavar="DIR", help="table4-disagreement: what several people wrote, by language")
     p.epilog = "Further settings, such as --encoder.blocks 2, are passed on to every `wildctc train`."
     p.set_defaults(settings=[])
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.reproduce.experiments import EXPERIMENTS, find_experiment
-    from wildctc.reproduce.grid import select
-    from wildctc.reproduce.site import Site
+    from wildctc.experiments.catalogue import EXPERIMENTS, find_experiment
+    from wildctc.experiments.grid import select
+    from wildctc.experiments.workspace import Site
 
     if options.experiment == "list":
         width = max(map(len, EXPERIMENTS))
@@ -59,9 +63,9 @@ def run(options: argparse.Namespace) -> None:
     mine = experiment.shard(runs, options.shard) if options.shard else runs
     site = Site(experiment, Path(options.out), tuple(options.settings))
     for one in runs:
-        site.config(one)  # a wrong setting is found now
+        site.config(one)  # finds a wrong setting before the work
     if options.dry_run:
-        from wildctc.reproduce.estimate import estimate
+        from wildctc.experiments.estimate import estimate
 
         print(estimate(site, runs, options.jobs, options.rate, options.shard))
     elif options.kept:
@@ -71,10 +75,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace, site: Site, runs: list[Run], mine: list[Run]) -> None:
+    from wildctc.experiments.scheduler import Runner, collect, keep
+    from wildctc.experiments.subprocesses import Commands
+    from wildctc.experiments.validators import disagree, find_validators, not_compared
     from wildctc.files import make_folder
-    from wildctc.reproduce.commands import Commands
-    from wildctc.reproduce.disagreement import disagree, find_validators, not_compared
-    from wildctc.reproduce.runner import Runner, collect, keep
 
     if options.data is None or not Path(options.data).exists():
         raise WildCTCError(
@@ -87,7 +91,7 @@ def _run(options: argparse.Namespace, site: Site, runs: list[Run], mine: list[Ru
         validators = find_validators(folder, list(dict.fromkeys(one.task.name for one in runs)))
     runner = Runner(site, Path(options.data), options.jobs, kept, lambda text: print(text, flush=True))
     problems: list[str] = []
-    before = signal.signal(signal.SIGTERM, _interrupt)  # what it started must end with it
+    before = signal.signal(signal.SIGTERM, _interrupt)  # so that the commands that it started end with it
     try:
         runner.run(mine)
         if validators:
@@ -102,16 +106,18 @@ def _run(options: argparse.Namespace, site: Site, runs: list[Run], mine: list[Ru
         raise WildCTCError(problems[0])
     if runner.failed:
         raise WildCTCError(f"{len(runner.failed)} of {len(mine)} runs failed; the same command tries them again")
+    if missing := collect(site, mine, {})[1]:  # another process is working on them, or somebody stopped them
+        raise WildCTCError(f"{len(missing)} of {len(mine)} runs are not done ({missing[0]}); the same command resumes")
 
 
 def _report_kept(site: Site, runs: list[Run], kept: Path) -> None:
-    from wildctc.reproduce.runner import collect_kept
+    from wildctc.experiments.scheduler import collect_kept
 
     _report(site, *collect_kept(site, runs, kept))
 
 
 def _report(site: Site, results: list[Any], missing: list[str], remarks: list[str] | None = None) -> None:
-    from wildctc.reproduce.report import write_report
+    from wildctc.experiments.outputs import write_report
 
     print(write_report(site.experiment.name, results, site.out, missing, remarks or []))
 

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wildctc.commands.options import Add, add_text_options, normalizer
+
+if TYPE_CHECKING:
+    from wildctc.scoring.error_rates import Score
+    from wildctc.scoring.hypotheses import Decoded
+    from wildctc.text.normalisation import Normalizer
+
+_log = logging.getLogger(__name__)
 
 
 def register(add: Add) -> None:
@@ -19,12 +29,35 @@ def register(add: Add) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from wildctc.files import write_text
-    from wildctc.scoring import read_hyps, read_references, score
+    from wildctc.scoring.error_listing import list_errors
+    from wildctc.scoring.error_rates import score
+    from wildctc.scoring.hypotheses import read_hyps, read_references
 
     references = read_references(options.reference) if options.reference else None
-    found = score(read_hyps(options.hypotheses), references, normalizer(options))
+    decoded, normalize = read_hyps(options.hypotheses), normalizer(options)
+    found = score(decoded, references, normalize)
     print(found)
+    _warn(decoded, found, references, normalize)
     if options.errors and found.words.total:
-        print(f"\n{found.listing(options.errors)}")
+        print(f"\n{list_errors(found, options.errors)}")
     if options.json:
         write_text(Path(options.json), found.to_json() + "\n")
+        print(f"\n{options.json}: the counts, also by utterance")
+
+
+def _warn(
+    decoded: list[Decoded], found: Score, references: Mapping[str, Sequence[str]] | None, normalize: Normalizer
+) -> None:
+    """Warn if references have capitals, digits or a script that no hypothesis has."""
+    from wildctc.scoring.mismatch import advise_scoring, find_outside, in_no_hypothesis
+
+    missing = in_no_hypothesis([normalize(item.text) for item in decoded])
+    outside = find_outside((utterance.reference for utterance in found.utterances), missing)
+    if outside.texts:
+        option, better = advise_scoring(decoded, references, normalize)
+        helps = f"with {option} WER is {better.wer:.2%}"
+        _log.warning(
+            "%s of %s references have characters of a kind that no hypothesis has, and each is an error: %s; %s",
+            f"{outside.texts:,}", f"{len(decoded):,}", outside,
+            helps if option else "no option helps: write references as the training transcripts were written",
+        )  # fmt: skip

@@ -13,9 +13,9 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.selftest import find_device, selftest
+    from wildctc.selftest import selftest, selftest_device
 
-    report = selftest(find_device(options.device))
-    print(report)
-    if not report.passed:
+    result = selftest(selftest_device(options.device))
+    print(result)
+    if not result.passed:
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""`wildctc train`: its options are the settings of the recipe, so most are not argparse's."""
+"""`wildctc train`: its options are the settings of the recipe, so argparse does not know most of them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,36 @@ from wildctc.commands.options import Add
 from wildctc.distributed import is_first
 from wildctc.errors import WildCTCError
 
-USAGE = "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--trunk RUN] [--any.field VALUE …]"
+_USAGE = "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--trunk RUN] [--dry-run] [--any.field VALUE …]"
 
 
 def register(add: Add) -> None:
-    add("train", lambda options: run([]), "Train a recogniser: wildctc train --help")  # its words never come this way
+    add(
+        "train", lambda options: run([]), "Train a recogniser: wildctc train --help"
+    )  # cli.main calls `run` with the words instead
 
 
 def run(words: list[str]) -> None:
     """Take the recipe, its settings and --out from the words, and train."""
-    from wildctc.training.config import apply_arguments, load_recipe, settings_help
+    from wildctc.training.config import apply_arguments, load_recipe, settings_help, settings_table
 
     if {"-h", "--help"} & set(words):
-        print(f"{USAGE}\n\n{settings_help()}")
+        print(f"{_USAGE}\n\n{settings_help()}")
         return
+    dry, words = "--dry-run" in words, [word for word in words if word != "--dry-run"]
     out, words = take(words, "--out")
     trunk, words = take(words, "--trunk")
     if not words or words[0].startswith("--"):
-        raise WildCTCError(f"no recipe given; {USAGE}")
+        raise WildCTCError(f"no recipe given; {_USAGE}")
     config = load_recipe(words[0])
     apply_arguments(config, words[1:])
+    if dry:
+        from wildctc.training.dry_run import rehearse
+
+        print(f"{settings_table(config, words[0])}\n\n{rehearse(config, trunk is not None)}")
+        return
     if out is None:
-        raise WildCTCError(f"--out RUN is needed: the folder of the run; {USAGE}")
+        raise WildCTCError(f"--out RUN is needed: the folder of the run; {_USAGE}")
     from wildctc.training.loop import train
 
     model = train(config, out, trunk)
@@ -36,12 +44,20 @@ def run(words: list[str]) -> None:
 
 
 def take(words: list[str], name: str) -> tuple[str | None, list[str]]:
-    """Take `--name value` or `--name=value` out of the words."""
+    """Take an option that argparse does not know out of the words.
+
+    Args:
+        words: of the command line.
+        name: of the option, such as "--out"; `--out value` and `--out=value` are both understood.
+
+    Returns:
+        Its value, None if it is not given; and the other words.
+    """
     for i, word in enumerate(words):
         if word.startswith(f"{name}="):
             return word.partition("=")[2], words[:i] + words[i + 1 :]
         if word == name:
             if not words[i + 1 :] or words[i + 1].startswith("--"):
-                raise WildCTCError(f"{name} needs a folder; {USAGE}")
+                raise WildCTCError(f"{name} needs a folder; {_USAGE}")
             return words[i + 1], words[:i] + words[i + 2 :]
     return None, words

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import WildCTCError
-from .manifest import Utterance, read_lines
+from wildctc.corpora.utterance import Utterance, UtteranceError, bad_row
+from wildctc.errors import WildCTCError
+from wildctc.json_lines import RowError, try_lines
 
 SPLITS = ("train", "dev", "test")
 COLUMNS = 7  # sentence, file, raw transcription, normalised transcription, its characters, samples, gender
 
 
-def utterances(source: Path, language: str | None = None) -> Iterator[Utterance]:
+def utterances(source: Path, language: str | None = None) -> Iterator[Utterance | UtteranceError]:
     """source: the folder of one language, or one that holds several, of which `language` (hi_in) is taken.
 
     The text is the normalised transcription: lower case, without punctuation. A sentence is read by several speakers,
@@ -19,10 +20,12 @@ def utterances(source: Path, language: str | None = None) -> Iterator[Utterance]
     folder = _folder(source, language)
     for split in SPLITS:
         path = folder / f"{split}.tsv"
-        for line, row in read_lines(path) if path.is_file() else ():
-            fields = row.split("\t")
-            if len(fields) != COLUMNS:
-                raise WildCTCError(f"{path}:{line}: {len(fields)} columns, not {COLUMNS} as in FLEURS")
+        for line, row in try_lines(path) if path.is_file() else ():
+            fields = [] if isinstance(row, RowError) else row.split("\t")
+            if isinstance(row, RowError) or len(fields) != COLUMNS:
+                wrong = RowError(path, line, f"not {COLUMNS} columns as in FLEURS: {len(fields)}")
+                yield bad_row(row if isinstance(row, RowError) else wrong)
+                continue
             sentence, name, _, text, *_ = fields
             id, audio = f"{sentence}-{Path(name).stem}", folder / "audio" / split / name
             yield Utterance(id, audio, text, split=split, language=folder.name)

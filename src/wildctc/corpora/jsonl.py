@@ -4,11 +4,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import WildCTCError
-from .manifest import Utterance, parse_row, read_rows, split_of
+from wildctc.corpora.manifest import parse_row, split_of
+from wildctc.corpora.utterance import Utterance, UtteranceError, bad_row
+from wildctc.errors import WildCTCError
+from wildctc.json_lines import RowError, read_lines, try_rows
+
+TABLES = {".csv": "", ".tsv": r", delimiter='\t', quoting=csv.QUOTE_NONE"}  # how `csv` reads them
 
 
-def utterances(source: Path) -> Iterator[Utterance]:
+def utterances(source: Path) -> Iterator[Utterance | UtteranceError]:
     """source: a manifest, or a directory with manifest.jsonl or with train.jsonl, dev.jsonl, test.jsonl.
 
     Rows are as in `load_manifest`. A row without a split belongs to the one its file is named after, or to train. In a
@@ -17,15 +21,39 @@ def utterances(source: Path) -> Iterator[Utterance]:
     for path in _manifests(source):
         nameless = path == source or path.stem.startswith("manifest")
         own = "train" if nameless and split_of(path.stem) is None else path.stem
-        for line, row in read_rows(path):
-            for utterance in parse_row(row, path, line):
-                yield replace(utterance, id=utterance.id or utterance.audio.stem, split=utterance.split or own)
+        for line, row in try_rows(path):
+            if isinstance(row, RowError):
+                yield bad_row(row)
+                continue
+            try:
+                if "text" not in row and "supervisions" not in row:
+                    raise RowError(path, line, f"no field 'text': there are {', '.join(row) or 'none'}")
+                for utterance in parse_row(row, path, line):
+                    yield replace(utterance, id=utterance.id or utterance.audio.stem, split=utterance.split or own)
+            except RowError as error:
+                yield bad_row(error, row.get("id"))
 
 
 def _manifests(source: Path) -> list[Path]:
     if source.is_file():
+        if source.suffix in TABLES:
+            raise WildCTCError(_how_to_convert(source))
         return [source]
     paths = sorted(source.glob("manifest.jsonl")) or sorted(source.glob("*.jsonl"))
     if not paths:
-        raise WildCTCError(f"no manifest.jsonl in {source}")
+        tables = sorted(path for path in source.iterdir() if path.suffix in TABLES)
+        raise WildCTCError(f"no manifest.jsonl in {source}" + "".join(f": {_how_to_convert(t)}" for t in tables[:1]))
     return paths
+
+
+def _how_to_convert(table: Path) -> str:
+    """That a table is not read, and the command that makes JSON lines of it."""
+    columns = next((text for _, text in read_lines(table)), "").split("\t" if table.suffix == ".tsv" else ",")
+    first = (
+        "" if {"audio", "text"} <= {*columns} else f" name the columns audio and text ({', '.join(columns)} now), then"
+    )
+    rows = f"[print(json.dumps(row)) for row in csv.DictReader(sys.stdin{TABLES[table.suffix]})]"
+    return (
+        f"{table} is a table, and JSON lines are needed:{first} run "
+        f'python -c "import csv, json, sys; {rows}" < {table} > {table.with_suffix(".jsonl")}'
+    )

@@ -1,16 +1,20 @@
 """Kaldi data directories: wav.scp, text, and where they exist segments, utt2spk and utt2dur."""
 
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import WildCTCError
-from .manifest import Utterance, split_of
+from wildctc.corpora.manifest import split_of
+from wildctc.corpora.utterance import Utterance, UtteranceError
+from wildctc.errors import WildCTCError
+from wildctc.json_lines import RowError, try_lines
 
 _log = logging.getLogger(__name__)
+Bad = dict[str, UtteranceError]  # by utterance
 
 
-def utterances(source: Path) -> Iterator[Utterance]:
+def utterances(source: Path) -> Iterator[Utterance | UtteranceError]:
     """source: a data directory, or one that holds several (train, dev, test; the name begins with the split's)."""
     if (source / "wav.scp").is_file():
         yield from _data_dir(source, source.name if split_of(source.name) else "train")
@@ -25,36 +29,43 @@ def utterances(source: Path) -> Iterator[Utterance]:
             yield from _data_dir(directory, directory.name)
 
 
-def _data_dir(directory: Path, subset: str) -> Iterator[Utterance]:
-    wavs, texts = _table(directory / "wav.scp"), _table(directory / "text")
-    speakers = _table(directory / "utt2spk", optional=True)
-    segments = _segments(directory) or {id: (id, 0.0, duration) for id, duration in _durations(directory, wavs)}
+def _data_dir(directory: Path, subset: str) -> Iterator[Utterance | UtteranceError]:
+    bad: Bad = {}
+    wavs, texts = _table(directory / "wav.scp", bad), _table(directory / "text", bad)
+    speakers = _table(directory / "utt2spk", bad)
+    if (directory / "segments").exists() and (directory / "segments").stat().st_size > 0:
+        segments = _segments(directory / "segments", bad)
+    else:
+        segments = {id: (id, 0.0, duration) for id, duration in _durations(directory / "utt2dur", wavs, bad)}
     for id in texts.keys() - segments.keys():
         segments[id] = "", 0.0, 0.0
+    yield from bad.values()
     for id, (recording, start, duration) in sorted(segments.items()):
+        if id in bad:
+            continue
         # A recording that wav.scp does not have becomes a missing file, which is reported like any other.
         audio = _audio_path(directory, wavs.get(recording, f"{recording or id} (not in wav.scp)"))
         yield Utterance(id, audio, texts.get(id, ""), speakers.get(id), duration, start, split=subset)
 
 
-def _table(path: Path, *, optional: bool = False) -> dict[str, str]:
-    """A Kaldi table: a key, white space, the rest of the line."""
-    if optional and not path.exists():
+def _table(path: Path, bad: Bad) -> dict[str, str]:
+    """A Kaldi table: a key, white space, the rest of the line. Only wav.scp and text must be there."""
+    if path.name not in ("wav.scp", "text") and not path.exists():
         return {}
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise WildCTCError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise WildCTCError(f"cannot read {path}: not UTF-8 at byte {error.start}") from None
     table: dict[str, str] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in try_lines(path):
+        if isinstance(line, RowError):
+            _reject(bad, line.key, path, line.reason)
+            continue
         key, _, value = line.strip().replace("\t", " ").partition(" ")
         if key in table:
-            raise WildCTCError(f"{path}:{number}: {key!r} occurs twice")
-        if key:
-            table[key] = value.strip()
+            _reject(bad, key, path, f"occurs twice in {path.name}: line {number}")
+        table[key] = value.strip()
     return table
+
+
+def _reject(bad: Bad, id: str, path: Path, reason: str) -> None:
+    bad.setdefault(id, UtteranceError(Utterance(id, path), reason))
 
 
 def _audio_path(directory: Path, value: str) -> Path:
@@ -68,26 +79,28 @@ def _audio_path(directory: Path, value: str) -> Path:
     return next((place / value for place in places if (place / value).is_file()), directory / value)
 
 
-def _segments(directory: Path) -> dict[str, tuple[str, float, float]]:
+def _segments(path: Path, bad: Bad) -> dict[str, tuple[str, float, float]]:
     """Utterance → recording, start and duration in seconds; an end of −1 means that of the recording."""
-    path = directory / "segments"
     segments = {}
-    for id, value in _table(path, optional=True).items():
+    for id, value in _table(path, bad).items():
         try:
             recording, start, end = value.split()
             seconds = float(end) - float(start) if float(end) >= 0 else 0.0
-            if float(start) < 0 or (seconds <= 0 and float(end) >= 0):
+            if not (0 <= float(start) < math.inf and (0 < seconds < math.inf or float(end) < 0)):
                 raise ValueError
+            segments[id] = recording, float(start), seconds
         except ValueError:
-            raise WildCTCError(f"{path}: {id}: expected a recording, a start and a later end, got {value!r}") from None
-        segments[id] = recording, float(start), seconds
+            _reject(bad, id, path, f"expected a recording, a start and a later end: {value}")
     return segments
 
 
-def _durations(directory: Path, ids: dict[str, str]) -> Iterator[tuple[str, float]]:
-    table = _table(directory / "utt2dur", optional=True)
+def _durations(path: Path, ids: dict[str, str], bad: Bad) -> Iterator[tuple[str, float]]:
+    table = _table(path, bad)
     for id in ids:
         try:
-            yield id, float(table.get(id, 0.0))
+            seconds = float(table.get(id, 0.0))
+            if not 0 <= seconds < math.inf:
+                raise ValueError
+            yield id, seconds
         except ValueError:
-            raise WildCTCError(f"{directory / 'utt2dur'}: {id}: {table[id]!r} is not a number") from None
+            _reject(bad, id, path, f"no duration: {table[id]}")

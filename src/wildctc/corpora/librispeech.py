@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import WildCTCError
-from .manifest import Utterance, split_of
+from wildctc.corpora.manifest import split_of
+from wildctc.corpora.utterance import Utterance, UtteranceError, bad_row
+from wildctc.errors import WildCTCError
+from wildctc.json_lines import RowError, try_lines
 
 
-def utterances(source: Path) -> Iterator[Utterance]:
+def utterances(source: Path) -> Iterator[Utterance | UtteranceError]:
     """source: the directory LibriSpeech, or the one that holds it; all of its train-, dev- and test- subsets."""
     root = source / "LibriSpeech" if (source / "LibriSpeech").is_dir() else source
     subsets = [path for path in sorted(root.iterdir()) if path.is_dir() and split_of(path.name)]
@@ -18,14 +20,17 @@ def utterances(source: Path) -> Iterator[Utterance]:
             yield from _chapter(chapter, subset.name)
 
 
-def _chapter(chapter: Path, subset: str) -> Iterator[Utterance]:
+def _chapter(chapter: Path, subset: str) -> Iterator[Utterance | UtteranceError]:
     speaker = chapter.parent.name
     texts: dict[str, str] = {path.stem: "" for path in chapter.glob("*.flac")}
     transcripts = chapter / f"{speaker}-{chapter.name}.trans.txt"
     if transcripts.is_file():
-        for line in transcripts.read_text(encoding="utf-8").splitlines():
-            id, _, text = line.strip().partition(" ")
-            if id:
+        for _, line in try_lines(transcripts):
+            if isinstance(line, RowError):
+                yield bad_row(line, line.key)
+                texts.pop(line.key, None)
+            else:
+                id, _, text = line.strip().partition(" ")
                 texts[id] = text
     for id, text in sorted(texts.items()):
         yield Utterance(id, chapter / f"{id}.flac", text, speaker, split=subset)

@@ -4,46 +4,36 @@ Read are lhotse cuts and plain JSON lines, told apart row by row. Both are parse
 import takes seconds; what `write_cuts` writes is checked against lhotse by a test.
 """
 
+import contextlib
 import gzip
 import io
 import json
+import logging
 import math
-import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import WildCTCError
+from wildctc.corpora.utterance import Utterance
+from wildctc.errors import WildCTCError
+from wildctc.json_lines import RowError, read_rows
 
+if TYPE_CHECKING:
+    from wildctc.audio.sound_files import CheckedAudio
+LOOKED_AT = 100  # utterances, one of which must be there if audio is said to have moved
+_log = logging.getLogger(__name__)
 _SPLITS = {"train": "train", "dev": "dev", "val": "dev", "test": "test", "eval": "test"}
 
 
-@dataclass(frozen=True)
-class Utterance:
-    """A stretch of one audio file and what was said in it.
-
-    duration: seconds from `start`; 0 if neither the manifest nor the file tells, and then all of the file from `start`.
-    """
-
-    id: str
-    audio: Path
-    text: str = ""
-    speaker: str | None = None
-    duration: float = 0.0
-    start: float = 0.0
-    channel: int = 0
-    split: str | None = None
-    language: str | None = None
-
-
-def load_manifest(path: str | Path, split: str | None = None) -> list[Utterance]:
+def load_manifest(path: str | Path, split: str | None = None, audio_root: str | Path | None = None) -> list[Utterance]:
     """The utterances of a manifest in its order, or those of one split of it.
 
     path: .jsonl or .jsonl.gz, each row a lhotse cut or a plain object with `audio` (relative to the manifest's folder)
     and `text`, optionally `id, speaker, split, language, duration, start, channel`; NeMo's `audio_filepath` and
     `offset` are read too. A row without an id is named after its file. Durations that are not given are read from the
-    files' headers.
+    files' headers. audio_root: the folder that the audio has been moved to since the manifest was written.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +47,9 @@ def load_manifest(path: str | Path, split: str | None = None) -> list[Utterance]
     chosen = [u for u in utterances if split is None or u.split == split]
     if not chosen:
         raise WildCTCError(_nothing(Path(path), split, utterances))
-    return [_with_duration(utterance) for utterance in chosen]
+    if audio_root is not None:
+        chosen = _moved(chosen, Path(audio_root), path)
+    return _with_durations(chosen)
 
 
 def read_utterances(path: str | Path) -> Iterator[tuple[dict[str, Any], list[Utterance]]]:
@@ -83,126 +75,175 @@ def _nothing(path: Path, split: str | None, utterances: Iterable[Utterance]) -> 
     return f"{path} has no utterances of split {split!r}; its splits: {', '.join(found) or 'none'}"
 
 
-def _with_duration(utterance: Utterance) -> Utterance:
-    from .audio import UtteranceError, check_audio
+def _moved(utterances: Sequence[Utterance], root: Path, manifest: str | Path) -> list[Utterance]:
+    """The same utterances with their audio below `root`.
 
-    if utterance.duration > 0:
-        return utterance
-    try:
-        return check_audio(utterance)[0]
-    except UtteranceError:  # whoever uses the utterance will meet the error and report it
-        return utterance
-
-
-def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers, from 1, and objects of a JSON-lines file, gzipped or not; blank lines are skipped."""
-    for line, text in read_lines(path):
-        try:
-            row = json.loads(text)
-        except ValueError as error:
-            raise WildCTCError(f"{path}:{line}: not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise WildCTCError(f"{path}:{line}: not a JSON object: {text.strip()[:40]}")
-        yield line, row
-
-
-def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Line numbers, from 1, and lines of a text file, gzipped or not; blank lines are skipped.
-
-    Split at newlines alone: a transcript may hold other Unicode line separators.
+    Which folder became `root` is found by the audio itself: the shortest one whose files are below `root` by the same
+    names.
     """
-    line = 0
-    try:
-        with gzip.open(path) if str(path).endswith(".gz") else open(path, "rb") as file:
-            for line, raw in enumerate(file, start=1):
-                text = raw.decode("utf-8-sig" if line == 1 else "utf-8").rstrip("\r\n")
-                if text.strip():
-                    yield line, text
-    except (OSError, EOFError, zlib.error) as error:
-        raise WildCTCError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    except UnicodeDecodeError:
-        raise WildCTCError(f"{path}:{line}: not UTF-8") from None
+    if not root.is_dir():
+        raise WildCTCError(f"no such folder: {root}, where the audio should be")
+    old = next(
+        (found for u in utterances[:LOOKED_AT] if (found := _old_root(Path(os.path.abspath(u.audio)), root))), None
+    )
+    if old is None:
+        first = utterances[0].audio
+        raise WildCTCError(
+            f"{root} does not have the audio of {manifest}: neither {Path(*first.parts[-2:])} nor {first.name} is "
+            f"there, to name the first; give the folder that took the place of one of those in {first}"
+        )
+    _log.info("%s: the audio of %s is read from %s", manifest, old, root)
+    paths = [Path(os.path.abspath(u.audio)) for u in utterances]
+    return [
+        replace(u, audio=root / path.relative_to(old)) if path.is_relative_to(old) else u
+        for u, path in zip(utterances, paths, strict=True)
+    ]
+
+
+def _old_root(audio: Path, root: Path) -> Path | None:
+    """The shortest folder above `audio` from which the way to it is the same as from `root`."""
+    return next((old for old in reversed(audio.parents) if os.path.isfile(root / audio.relative_to(old))), None)
+
+
+def _with_durations(utterances: Iterable[Utterance]) -> list[Utterance]:
+    from wildctc.audio.sound_files import check_audio, warn_of_short_files
+    from wildctc.corpora.utterance import UtteranceError
+
+    found, checked = [], []
+    for utterance in utterances:
+        if utterance.duration == 0:
+            # Whoever uses an utterance with an error will meet it and report it.
+            with contextlib.suppress(UtteranceError):
+                checked.append(check_audio(utterance))
+                utterance = checked[-1].utterance
+        found.append(utterance)
+    warn_of_short_files(checked)
+    return found
 
 
 def parse_row(row: dict[str, Any], path: Path, line: int) -> list[Utterance]:
-    """The utterances of one row: one, or for a cut with several supervisions one each. Unnamed rows get id ""."""
+    """The utterances of one row: one, or for a cut with several supervisions one each. Unnamed rows get id "".
+
+    Raises RowError for a row that is not as it should be.
+    """
     try:
         return _cut(row, path) if "recording" in row or "supervisions" in row else [_plain(row, path)]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
-        raise WildCTCError(f"{path}:{line}: {reason}") from None
+    except KeyError as error:
+        raise RowError(path, line, f"no field {error}: there are {', '.join(row) or 'none'}") from None
+    except (IndexError, TypeError, ValueError, AttributeError) as error:
+        raise RowError(path, line, str(error)) from None
 
 
 def _plain(row: dict[str, Any], path: Path) -> Utterance:
-    name = row["audio_filepath"] if "audio_filepath" in row else row["audio"]
-    text, speaker, split, language = (row.get(field) for field in ("text", "speaker", "split", "language"))
-    strings = {"audio": name, "text": text or "", "split": split or "", "language": language or ""}
-    for field, value in strings.items():
-        if not isinstance(value, str):
-            raise TypeError(f"field {field!r} is {value!r}, not a string")
+    name = "audio_filepath" if "audio_filepath" in row else "audio"
     return Utterance(
-        id="" if row.get("id") is None else str(row["id"]),
-        audio=path.parent / name,
-        text=text or "",
-        speaker=None if speaker is None else str(speaker),
+        id="" if row.get("id") is None else _name(row, "id"),
+        audio=path.parent / _audio(row, name),
+        text=_string(row, "text") or "",
+        speaker=_name(row, "speaker"),
         duration=_seconds(row, "duration"),
         start=_seconds(row, "start" if "start" in row else "offset"),
-        channel=int(_number("channel", row.get("channel") or 0)),
-        split=split,
-        language=language,
+        channel=_channel(row),
+        split=_string(row, "split"),
+        language=_string(row, "language"),
     )
 
 
-def _seconds(row: dict[str, Any], field: str) -> float:
-    value = _number(field, row.get(field) or 0.0)
-    if not 0 <= value < math.inf:
-        raise ValueError(f"field {field!r} is {value}")
+def _audio(row: dict[str, Any], field: str) -> str:
+    name = row[field]
+    if not isinstance(name, str):
+        raise TypeError(f"field {field!r} is not a string: {name!r}")
+    if "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
+        raise ValueError(f"field {field!r} is no path: {name!r}")
+    return name
+
+
+def _string(row: dict[str, Any], field: str) -> str | None:
+    value = row.get(field)
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"field {field!r} is not a string: {value!r}")
     return value
 
 
-def _number(field: str, value: Any) -> float:
+def _name(row: dict[str, Any], field: str) -> Any:
+    """A string or None; numbers are names too."""
+    value = row.get(field)
+    return str(value) if isinstance(value, int | float) else _string(row, field)
+
+
+def _seconds(row: dict[str, Any], field: str) -> float:
+    value = _number(row, field)
+    if value < 0:
+        raise ValueError(f"field {field!r} is negative: {value:g}")
+    return value
+
+
+def _channel(row: dict[str, Any], recording: dict[str, Any] | None = None) -> int | None:
+    """The channel that a row names; None for none, and for the list of all channels of a recording."""
+    value = row.get("channel")
+    if isinstance(value, list) and recording is not None:
+        there = recording.get("channel_ids") or [c for source in recording["sources"] for c in source["channels"]]
+        if value != there:
+            raise ValueError(f"neither one channel nor all of a recording: {value} of {there}")
+        return value[0] if len(value) == 1 else None
+    if value is None:
+        return None
+    number = _number(row, "channel")
+    if not number.is_integer():
+        raise ValueError(f"field 'channel' is not a whole number: {number:g}")
+    return int(number)
+
+
+def _number(row: dict[str, Any], field: str) -> float:
+    value = row.get(field)
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"field {field!r} is {value!r}, not a number") from None
+        number = 0.0 if value in (None, "") else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"field {field!r} is not a finite number: {str(value)[:40]}")
+    return number
 
 
 def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
-    if row.get("type", "MonoCut") != "MonoCut":
+    if row.get("type", "MonoCut") not in ("MonoCut", "MultiCut"):
         raise ValueError(f"a {row['type']} is not supported; save the audio of the cuts and use MonoCuts")
     if not row.get("recording"):
         raise ValueError("a cut without a recording; cuts with features only are not supported")
     source = row["recording"]["sources"][0]
     if source["type"] != "file" or row["recording"].get("transforms"):
         raise ValueError(f"recording of type {source['type']!r}, or with transforms; save its audio to a file first")
-    audio = Path(source["source"])
-    if not audio.is_file():  # as lhotse, relative to the working directory; else to the manifest
+    audio = Path(_audio(source, "source"))
+    if not os.path.isfile(audio):  # as lhotse, relative to the working directory; else to the manifest
         audio = path.parent / audio
     whole = Utterance(
         id=str(row["id"]),
         audio=audio,
         duration=_seconds(row, "duration"),
         start=_seconds(row, "start"),
-        channel=int(_number("channel", row.get("channel") or 0)),
-        split=(row.get("custom") or {}).get("split"),
+        channel=_channel(row, row["recording"]),
+        split=_string(row.get("custom") or {}, "split"),
     )
     said = row.get("supervisions") or []
     if len(said) < 2:
-        return [_said(whole, s) for s in said] or [whole]
+        return [_said(whole, s, row["recording"]) for s in said] or [whole]
     return [
         replace(
-            _said(whole, s),
-            id=s["id"],
-            start=max(0.0, whole.start + _number("start", s["start"])),
-            duration=_number("duration", s["duration"]),
+            _said(whole, s, row["recording"]),
+            id=str(s["id"]),
+            start=max(0.0, whole.start + _number(s, "start")),
+            duration=_seconds(s, "duration"),
         )
         for s in said
     ]
 
 
-def _said(whole: Utterance, supervision: dict[str, Any]) -> Utterance:
-    text, speaker, language = (supervision.get(field) for field in ("text", "speaker", "language"))
-    return replace(whole, text=text or "", speaker=speaker, language=language)
+def _said(whole: Utterance, supervision: dict[str, Any], recording: dict[str, Any]) -> Utterance:
+    text, language = _string(supervision, "text"), _string(supervision, "language")
+    # A cut of all channels may say of each supervision which one it was said on.
+    channel = _channel(supervision, recording) if whole.channel is None else whole.channel
+    speaker = _name(supervision, "speaker")
+    return replace(whole, text=text or "", speaker=speaker, language=language, channel=channel)
 
 
 def split_of(subset: str) -> str | None:
@@ -214,33 +255,35 @@ def split_of(subset: str) -> str | None:
     return next((split for prefix, split in _SPLITS.items() if subset.lower().startswith(prefix)), None)
 
 
-def write_cuts(path: Path, utterances: Iterable[tuple[Utterance, int, int]]) -> None:
+def write_cuts(path: Path, utterances: Iterable["CheckedAudio"]) -> None:
     """Writes lhotse cuts (.jsonl.gz), byte-identical for the same input; the file is whole or not there.
 
-    utterances: each with its file's sampling rate and number of samples.
+    A file whose channels are to be mixed becomes a MultiCut of all of them, any other utterance a MonoCut.
     """
-    from ..files import as_bytes, write_atomically
+    from wildctc.files import as_bytes, write_atomically
 
     raw = io.BytesIO()
     with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
-        for utterance, sampling_rate, samples in utterances:
-            cut = _as_cut(utterance, sampling_rate, samples)
-            file.write(as_bytes(json.dumps(cut, ensure_ascii=False) + "\n"))
+        for checked in utterances:
+            file.write(as_bytes(json.dumps(_as_cut(checked), ensure_ascii=False) + "\n"))
     write_atomically(path, raw.getvalue())
 
 
-def _as_cut(u: Utterance, sampling_rate: int, samples: int) -> dict[str, Any]:
+def _as_cut(checked: "CheckedAudio") -> dict[str, Any]:
+    u, samples, rate = checked.utterance, checked.samples, checked.rate
+    channels = list(range(checked.channels))
+    channel = channels if u.channel is None else u.channel
     recording_id = u.id if u.start == 0 else u.audio.stem
     supervision = {"id": u.id, "recording_id": recording_id, "start": 0.0, "duration": u.duration}
-    supervision |= {"channel": u.channel, "text": u.text}
+    supervision |= {"channel": channel, "text": u.text}
     supervision |= {field: value for field in ("speaker", "language") if (value := getattr(u, field))}
-    source = {"type": "file", "channels": [u.channel], "source": str(u.audio)}
-    recording = {"id": recording_id, "sources": [source], "sampling_rate": sampling_rate, "num_samples": samples}
-    recording |= {"duration": samples / sampling_rate, "channel_ids": [u.channel]}
-    cut = {"id": u.id, "start": u.start, "duration": u.duration, "channel": u.channel}
+    source = {"type": "file", "channels": channels, "source": str(u.audio)}
+    recording = {"id": recording_id, "sources": [source], "sampling_rate": rate, "num_samples": samples}
+    recording |= {"duration": samples / rate, "channel_ids": channels}
+    cut = {"id": u.id, "start": u.start, "duration": u.duration, "channel": channel}
     return cut | {
         "supervisions": [supervision],
         "recording": recording,
         "custom": {"split": u.split},
-        "type": "MonoCut",
+        "type": "MultiCut" if u.channel is None else "MonoCut",
     }

@@ -2,41 +2,47 @@
 
 import json
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import WildCTCError
-from ..files import make_folder, write_text
-from ..progress import progress
-from ..text import Normalizer, describe
-from . import fleurs, jsonl, kaldi, librispeech, respin
-from .audio import UtteranceError, check_audio
-from .manifest import Utterance, split_of, write_cuts
-from .subset import Subset
+from wildctc.audio.sound_files import CheckedAudio, check_audio, load_audio, warn_of_short_files
+from wildctc.corpora import fleurs, jsonl, kaldi, librispeech, respin
+from wildctc.corpora.manifest import split_of, write_cuts
+from wildctc.corpora.subset import Subset
+from wildctc.corpora.utterance import Utterance, UtteranceError
+from wildctc.errors import WildCTCError
+from wildctc.files import make_folder, remove_parts, write_text
+from wildctc.progress import progress
+from wildctc.text.normalisation import Normalizer
+from wildctc.text.units import name_characters
 
 _log = logging.getLogger(__name__)
 
 # Each yields its utterances as it finds them: text not normalised, duration 0 if it is not given, `split` the name of
-# the subset that the utterance comes from.
-SOURCES: dict[str, Callable[[Path], Iterator[Utterance]]] = {
+# the subset that the utterance comes from; for a row that it cannot read, what is wrong with it.
+Found = Iterator[Utterance | UtteranceError]
+SOURCES: dict[str, Callable[[Path], Found]] = {
     "jsonl": jsonl.utterances,
     "kaldi": kaldi.utterances,
     "librispeech": librispeech.utterances,
 }
 # The same, of one of the languages that the folder holds.
-LANGUAGE_SOURCES: dict[str, Callable[[Path, str | None], Iterator[Utterance]]] = {
+LANGUAGE_SOURCES: dict[str, Callable[[Path, str | None], Found]] = {
     "fleurs": fleurs.utterances,
     "respin": respin.utterances,
 }
+SPLITS = ("train", "dev", "test")
 MAY_LACK_AUDIO = ("fleurs",)  # whose publishers list recordings that they do not ship
-
-Checked = tuple[Utterance, int, int]  # with the sampling rate and the number of samples of its file
 
 
 class Rejects:
-    """Collects the utterances that cannot be used: each is logged once, and too many stop the run.
+    """Collects the utterances that cannot be used: they are logged, and too many stop the run.
+
+    limit: the share above which there are too many. option: what sets it. shown: how many of the same kind are logged.
 
     >>> rejects = Rejects(limit=0.5)
     >>> rejects.add(UtteranceError(Utterance("utt1", Path("a.wav")), "empty transcript"))
@@ -46,22 +52,61 @@ class Rejects:
     wildctc.errors.WildCTCError: 1 of 1 utterances cannot be used, ...; the first: utt1 (a.wav): empty transcript...
     """
 
-    def __init__(self, limit: float = 0.01, option: str = "--max-bad") -> None:
-        self.limit, self.option = limit, option  # option: what sets the limit
+    def __init__(self, limit: float = 0.01, option: str = "--max-bad", shown: int = 10) -> None:
+        self.limit, self.option, self.shown = limit, option, shown
         self.errors: dict[str, UtteranceError] = {}
+        self.kinds: Counter[str] = Counter()
 
     def add(self, error: UtteranceError) -> None:
-        if str(error) not in self.errors:
-            self.errors[str(error)] = error
+        if str(error) in self.errors:
+            return
+        self.errors[str(error)] = error
+        self.kinds[error.kind] += 1
+        if self.kinds[error.kind] <= self.shown:
             _log.warning("left out: %s", error)
+        elif self.kinds[error.kind] == self.shown + 1 > 1:
+            _log.warning("left out: more utterances for the same reason (%s), which are not named here", error.kind)
 
     def check(self, total: int) -> None:
         """Raises WildCTCError if more than `limit` of `total` utterances were rejected."""
         if len(self.errors) > self.limit * total:
+            if len(self.errors) > 1:
+                _log.warning("cannot be used:\n%s", "\n".join(by_kind(self.errors.values())))
             raise WildCTCError(
                 f"{len(self.errors)} of {total} utterances cannot be used, more than the limit of {self.limit:.2%}; "
                 f"the first: {next(iter(self.errors)).rstrip('.')}. Repair them, or allow more with {self.option}"
             )
+
+
+def by_kind(errors: Iterable[UtteranceError]) -> list[str]:
+    """A line for each kind of error, the most frequent first: how many there are, and the first of them.
+
+    >>> by_kind(UtteranceError(Utterance(id, Path(f"{id}.wav")), "truncated: 1 s of 2 s") for id in ("a", "b"))
+    ['  2  truncated, such as a (a.wav): 1 s of 2 s']
+    """
+    groups: dict[str, list[UtteranceError]] = defaultdict(list)
+    for error in errors:
+        groups[error.kind].append(error)
+    width = max((len(f"{len(group):,}") for group in groups.values()), default=0) + 2
+    return [
+        f"{len(group):>{width},}  {kind}, such as {first.id} ({first.path}){first.reason.removeprefix(kind)}"
+        for kind, group in sorted(groups.items(), key=lambda item: -len(item[1]))
+        for first in group[:1]
+    ]
+
+
+class Prepared(dict[str, list[Utterance]]):
+    """What each file that `prepare` wrote holds, by its name, and what there is to say about all of it.
+
+    files: the same with what is known about the audio. rejected: what was left out, of `total` utterances. decoded:
+    whether the audio was decoded.
+    """
+
+    def __init__(
+        self, files: dict[str, list[CheckedAudio]], rejected: list[UtteranceError], total: int, decoded: bool
+    ) -> None:
+        super().__init__({name: [checked.utterance for checked in part] for name, part in files.items()})
+        self.files, self.rejected, self.total, self.decoded = files, rejected, total, decoded
 
 
 def prepare(
@@ -74,14 +119,15 @@ def prepare(
     language: str | None = None,
     subsets: Collection[str] = (),
     take: Subset = Subset(),  # noqa: B008 (frozen)
-) -> dict[str, list[Utterance]]:
+    decode: bool = True,
+) -> Prepared:
     """Reads a corpus, checks every row, and writes OUT/{train,dev,test}.jsonl.gz (lhotse cuts).
 
     A split that comes from several subsets (test-clean, test-other) gets a file for each of them too. Bad rows are
-    logged, listed in OUT/rejected.jsonl and left out; above `limit` of all rows nothing is written and a WildCTCError
-    raised. Rows of FLEURS without their audio are listed too, but do not count, as long as most rows have theirs.
-    language: of a corpus with several. subsets: only these. take: which part of the training data. Returns what each
-    file holds, by its name.
+    listed in OUT/rejected.jsonl and left out; above `limit` of all rows nothing is written and a WildCTCError raised.
+    Rows of FLEURS without their audio are listed too, but do not count, as long as most rows have theirs.
+    language: of a corpus with several. subsets: only these. take: which part of the training data. decode: decode all
+    audio that is taken; without it only headers and ends of files are looked at. Returns what each file holds.
 
     >>> import soundfile, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -97,24 +143,33 @@ def prepare(
     )
     if not given:
         raise WildCTCError(f"no utterances in {in_dir}: is it a {source} corpus?")
-    absent = _absent(given) if source in MAY_LACK_AUDIO else []
+    absent = _absent([row for row in given if isinstance(row, Utterance)]) if source in MAY_LACK_AUDIO else []
     lost = {error.id for error in absent}
-    rows = [utterance for utterance in given if utterance.id not in lost]
-    checked: dict[str, list[Checked]] = defaultdict(list)
-    rejects, seen = Rejects(limit), set[str]()
-    for utterance in progress(rows, desc="checking", unit="utt", leave=False):
+    rows = [row for row in given if row.id not in lost]
+    checked: dict[str, list[CheckedAudio]] = defaultdict(list)
+    rejects, seen = Rejects(limit, shown=0), set[str]()
+    for row in progress(rows, desc="checking", unit="utt", leave=False):
         try:
-            checked[utterance.split or "train"].append(_check(utterance, normalizer, seen))
+            if isinstance(row, UtteranceError):
+                raise row
+            checked[row.split or "train"].append(_check(row, normalizer, seen))
         except UtteranceError as error:
             rejects.add(error)
     rejects.check(len(rows))
+    checked = _take(checked, take)
+    if decode:
+        checked = _decodable(checked, rejects)
+        rejects.check(len(rows))
     if not any(checked.values()):  # which --max-bad 1 would let pass
         first = next(iter(rejects.errors))
         raise WildCTCError(f"none of the {len(rows)} utterances of {in_dir} can be used; the first: {first}")
-    return _write(_files(_take(checked, take)), [*absent, *rejects.errors.values()], Path(out_dir))
+    warn_of_short_files(c for part in checked.values() for c in part)
+    prepared = Prepared(_files(checked), [*absent, *rejects.errors.values()], len(given), decode)
+    _write(prepared, Path(out_dir))
+    return prepared
 
 
-def _read(source: str, folder: Path, language: str | None) -> Iterator[Utterance]:
+def _read(source: str, folder: Path, language: str | None) -> Found:
     known = [*SOURCES, *LANGUAGE_SOURCES]
     if source not in known:
         raise WildCTCError(f"unknown source {source!r}; known: {', '.join(known)}")
@@ -127,14 +182,14 @@ def _read(source: str, folder: Path, language: str | None) -> Iterator[Utterance
     return SOURCES[source](folder.absolute())
 
 
-def _chosen(utterances: Iterator[Utterance], subsets: Collection[str]) -> Iterator[Utterance]:
-    """Those of the subsets, or all if none are named."""
+def _chosen(rows: Found, subsets: Collection[str]) -> Found:
+    """Those of the subsets, or all if none are named; of a bad row nobody knows."""
     found: set[str] = set()
-    for utterance in utterances:
-        subset = utterance.split or "train"
-        found.add(subset)
-        if not subsets or subset in subsets:
-            yield utterance
+    for row in rows:
+        subset = None if isinstance(row, UtteranceError) else row.split or "train"
+        found |= {subset} if subset else set()
+        if not subsets or subset is None or subset in subsets:
+            yield row
     if missing := sorted(set(subsets) - found):
         raise WildCTCError(f"no subset {missing[0]!r}; there are: {', '.join(sorted(found))}")
 
@@ -157,9 +212,9 @@ def _absent(utterances: Sequence[Utterance]) -> list[UtteranceError]:
     return found
 
 
-def _take(subsets: dict[str, list[Checked]], take: Subset) -> dict[str, list[Checked]]:
+def _take(subsets: dict[str, list[CheckedAudio]], take: Subset) -> dict[str, list[CheckedAudio]]:
     """The chosen part of the training data, and all that is not for training."""
-    train = [checked[0] for name, part in subsets.items() if split_of(name) == "train" for checked in part]
+    train = [checked.utterance for name, part in subsets.items() if split_of(name) == "train" for checked in part]
     chosen = take.of(train)
     if take.hours is not None and len(chosen) == len(replace(take, hours=None).of(train)):
         hours = sum(utterance.duration for utterance in chosen) / 3600
@@ -167,12 +222,12 @@ def _take(subsets: dict[str, list[Checked]], take: Subset) -> dict[str, list[Che
         _log.warning("there are only %.2f h of %s; all of them are taken", hours, kind)
     taken = {utterance.id for utterance in chosen}
     return {
-        name: [checked for checked in part if split_of(name) != "train" or checked[0].id in taken]
+        name: [checked for checked in part if split_of(name) != "train" or checked.utterance.id in taken]
         for name, part in subsets.items()
     }
 
 
-def _check(utterance: Utterance, normalizer: Normalizer, seen: set[str]) -> Checked:
+def _check(utterance: Utterance, normalizer: Normalizer, seen: set[str]) -> CheckedAudio:
     split = split_of(utterance.split or "train")
     if split is None:
         raise UtteranceError(utterance, f"split {utterance.split!r} is none of train, dev, test")
@@ -180,15 +235,45 @@ def _check(utterance: Utterance, normalizer: Normalizer, seen: set[str]) -> Chec
         raise UtteranceError(utterance, "its id occurs twice")
     seen.add(utterance.id)
     checked = check_audio(replace(utterance, text=normalizer(utterance.text), split=split))
-    if not checked[0].text:
+    if not checked.utterance.text:
         raise UtteranceError(utterance, "empty transcript")
-    if halves := [char for char in checked[0].text if "\ud800" <= char <= "\udfff"]:
-        raise UtteranceError(utterance, f"half a character in its transcript: {describe(halves[:1])}")
+    text = checked.utterance.text
+    for name, value in (("transcript", text), ("id", utterance.id), ("path", str(utterance.audio))):
+        if halves := [char for char in value if "\ud800" <= char <= "\udfff"]:
+            raise UtteranceError(utterance, f"half a character in its {name}: {name_characters(halves[:1])}")
     return checked
 
 
-def _files(subsets: dict[str, list[Checked]]) -> dict[str, list[Checked]]:
-    files: dict[str, list[Checked]] = defaultdict(list)
+def _decodable(subsets: dict[str, list[CheckedAudio]], rejects: Rejects) -> dict[str, list[CheckedAudio]]:
+    """Those whose audio can be decoded to its end."""
+    found: dict[str, list[CheckedAudio]] = {name: [] for name in subsets}
+    total = sum(map(len, subsets.values()))
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+        progress(total=total, desc="decoding", unit="utt", leave=False) as bar,
+    ):
+        for name, part in subsets.items():
+            for begin in range(0, len(part), 1000):  # the pool would queue a million at once
+                some = part[begin : begin + 1000]
+                for checked, error in zip(some, pool.map(_decode, some), strict=True):
+                    bar.update()
+                    if error is None:
+                        found[name].append(checked)
+                    else:
+                        rejects.add(error)
+    return found
+
+
+def _decode(checked: CheckedAudio) -> UtteranceError | None:
+    try:
+        load_audio(checked.utterance, checked.rate)
+    except UtteranceError as error:
+        return error
+    return None
+
+
+def _files(subsets: dict[str, list[CheckedAudio]]) -> dict[str, list[CheckedAudio]]:
+    files: dict[str, list[CheckedAudio]] = defaultdict(list)
     for subset, utterances in subsets.items():
         files[split_of(subset) or "train"] += utterances
     for split in list(files):
@@ -198,15 +283,12 @@ def _files(subsets: dict[str, list[Checked]]) -> dict[str, list[Checked]]:
     return files
 
 
-def _write(
-    files: dict[str, list[Checked]], errors: Sequence[UtteranceError], out_dir: Path
-) -> dict[str, list[Utterance]]:
-    make_folder(out_dir)
-    for name, utterances in files.items():
-        write_cuts(out_dir / f"{name}.jsonl.gz", utterances)
-    rows = [{"id": e.id, "audio": str(e.path), "reason": e.reason} for e in errors]
+def _write(prepared: Prepared, out_dir: Path) -> None:
+    remove_parts(make_folder(out_dir), older_than=60)  # another `prepare` may be writing there
+    for name, part in prepared.files.items():
+        write_cuts(out_dir / f"{name}.jsonl.gz", part)
+    rows = [{"id": e.id, "audio": str(e.path), "reason": e.reason} for e in prepared.rejected]
     write_text(out_dir / "rejected.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    for name in ("train", "dev", "test"):
-        if name not in files and (path := out_dir / f"{name}.jsonl.gz").exists():
+    for name in SPLITS:
+        if name not in prepared and (path := out_dir / f"{name}.jsonl.gz").exists():
             _log.warning("%s was there before and stays: this corpus has no such part", path)
-    return {name: [utterance for utterance, _, _ in utterances] for name, utterances in files.items()}

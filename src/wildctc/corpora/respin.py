@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import WildCTCError
-from .manifest import Utterance, split_of
+from wildctc.corpora.manifest import split_of
+from wildctc.corpora.utterance import Utterance, UtteranceError
+from wildctc.errors import WildCTCError
 
 LANGUAGES = ("bh", "bn", "ch", "hi", "kn", "mg", "mr", "mt", "te")
 
 
-def utterances(source: Path, language: str | None = None) -> Iterator[Utterance]:
+def utterances(source: Path, language: str | None = None) -> Iterator[Utterance | UtteranceError]:
     """source: one set's folder, or one that holds several, of which those of `language` (hi) are taken.
 
     How folders are called does not matter (archives put IISc_RESPIN_ before the name): the set is named by its meta
@@ -39,17 +40,20 @@ def _sets(source: Path) -> dict[str, Path]:
     raise WildCTCError(f"no meta_train_….json in {source} or in a folder in it")
 
 
-def _set(name: str, meta: Path, language: str) -> Iterator[Utterance]:
+def _set(name: str, meta: Path, language: str) -> Iterator[Utterance | UtteranceError]:
     try:
         rows: dict[str, dict[str, Any]] = json.loads(meta.read_text(encoding="utf-8"))
-        for id, row in rows.items():
+    except (OSError, ValueError, RecursionError) as error:
+        raise WildCTCError(f"cannot read {meta}: {error}") from None
+    if not isinstance(rows, dict):
+        raise WildCTCError(f"{meta}: not as in RESPIN: no object with a row for each utterance")
+    for id, row in rows.items():
+        try:
             text = " ".join(word for word in row["text"].split() if not _is_punctuation(word))
             speaker = None if row.get("speaker_id") is None else str(row["speaker_id"])
             yield Utterance(id, meta.parent / row["wav_path"], text, speaker, split=name, language=language)
-    except (OSError, ValueError) as error:
-        raise WildCTCError(f"cannot read {meta}: {error}") from None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise WildCTCError(f"{meta}: not as in RESPIN: {error!r}") from None
+        except (KeyError, TypeError, AttributeError) as error:
+            yield UtteranceError(Utterance(id, meta), f"not as in RESPIN: {error!r}")
 
 
 def _is_punctuation(word: str) -> bool:

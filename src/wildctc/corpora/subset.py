@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import WildCTCError
-from .manifest import Utterance
+from wildctc.corpora.utterance import Utterance
+from wildctc.errors import WildCTCError
 
 
 @dataclass(frozen=True)

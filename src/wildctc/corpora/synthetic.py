@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MissingExtra, WildCTCError
-from ..files import make_folder, write_text, writing
-from ..progress import progress
-from . import espeak
-from .manifest import read_lines, read_rows
+from wildctc.corpora import espeak
+from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.files import make_folder, write_text, writing
+from wildctc.json_lines import read_lines, read_rows
+from wildctc.progress import progress
 
 # Effects rather than people.
 _NOT_PEOPLE = ("whisper", "croak", "demonic", "fast", "robo", "unirobot", "anikarobot", "tweaky", "storm", "ricishay")

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wildctc.audit.probed import read_probe
-from wildctc.comparing import Comparison, compare
-from wildctc.demo.annotators import Kind, Written
-from wildctc.demo.corpus import spellings
-from wildctc.scoring import read_hyps
+from wildctc.demo.simulated_annotators import Kind, Written
+from wildctc.demo.spoken_corpus import spellings
+from wildctc.probe.records import read_probe
+from wildctc.scoring.comparison import Comparison, compare
+from wildctc.scoring.hypotheses import read_hyps
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from wildctc import child_processes as children
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, writing
 from wildctc.progress import progress
@@ -38,7 +39,7 @@ def together(
 @contextmanager
 def _started(commands: Mapping[str, Sequence[str]], logs: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     threads = str(max(1, (os.cpu_count() or 1) // len(commands)))
-    environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    environment = children.environment({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads})
     processes: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name, words in commands.items():

@@ -10,15 +10,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wildctc.corpora import load_manifest
-from wildctc.demo.corpus import VALIDATORS, WRONG, Size, example, make_corpus, read_truth
+from wildctc.corpora.manifest import load_manifest
 from wildctc.demo.curves import draw_runs
 from wildctc.demo.findings import error_rates, suspects
 from wildctc.demo.processes import together
-from wildctc.demo.stages import Stage, duration, run_stages
+from wildctc.demo.spoken_corpus import VALIDATORS, WRONG, Size, example, make_corpus, read_truth
+from wildctc.demo.stages import Stage, run_stages
 from wildctc.demo.story import chance, hits, tell_disagreement, tell_errors, tell_suspects, tell_weights
-from wildctc.features import FeatureCache, make_front_end
+from wildctc.features.cache import FeatureCache
+from wildctc.features.front_end import make_front_end
 from wildctc.files import write_text
+from wildctc.progress import duration
 from wildctc.training.config import load_recipe, to_yaml
 from wildctc.training.data import scan
 from wildctc.version import __version__

@@ -13,6 +13,7 @@ from typing import Any
 
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, write_text, writing
+from wildctc.progress import duration
 
 NOTES = "stages.json"
 
@@ -62,15 +63,6 @@ def _read_notes(folder: Path, settings: str) -> dict[str, dict[str, Any]]:
     if there != settings:
         raise WildCTCError(f"{folder}: a demo with other settings is there; remove it, or give another --out")
     return done
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(7.2), duration(125)
-    ('7 s', '2 min 05 s')
-    """
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
 
 
 @contextmanager

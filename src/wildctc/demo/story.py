@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wildctc.comparing import Change
-from wildctc.demo.annotators import Kind
 from wildctc.demo.findings import ErrorRates, Suspect
-from wildctc.scoring import table
+from wildctc.demo.simulated_annotators import Kind
+from wildctc.scoring.comparison import RelativeChange
+from wildctc.terminal import table
 
 LOOKED_AT = 50  # words that somebody would listen to
 SHOWN = 10
@@ -77,7 +77,7 @@ def tell_errors(rates: ErrorRates) -> str:
     return f"{title}\n\n{table(header, rows)}\n\n" + "\n".join(words)
 
 
-def _judge(name: str, base: str, change: Change | None, where: str) -> str:
+def _judge(name: str, base: str, change: RelativeChange | None, where: str) -> str:
     assert change is not None
     interval = f"95% interval {change.low:+.0%} … {change.high:+.0%}"
     if change.low <= 0 <= change.high:

@@ -7,9 +7,3 @@ padding. Only attention and depthwise convolution, which look along time, unpack
 
 The equations are those of ESPnet (relative positions of its "latest" kind), whose weights `from_espnet` loads.
 """
-
-from .config import ConformerConfig, EBranchformerConfig
-from .encoder import Encoder, make_encoder
-from .espnet import from_espnet
-
-__all__ = ["ConformerConfig", "EBranchformerConfig", "Encoder", "from_espnet", "make_encoder"]

@@ -7,9 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..errors import WildCTCError
-from .config import CONV_WIDTH, MIN_FRAMES, STRIDES, ConformerConfig, EBranchformerConfig
-from .layers import (
+from wildctc.encoders.layers import (
     ConformerBlock,
     Dropout,
     EBranchformerBlock,
@@ -19,6 +17,8 @@ from .layers import (
     layer_norm,
     padding_mask,
 )
+from wildctc.encoders.settings import CONV_WIDTH, MIN_FRAMES, STRIDES, ConformerConfig, EBranchformerConfig
+from wildctc.errors import WildCTCError
 
 
 class Encoder(nn.Module):
@@ -41,7 +41,9 @@ class Encoder(nn.Module):
         block = ConformerBlock if isinstance(config, ConformerConfig) else EBranchformerBlock
         self.blocks = nn.ModuleList(block(config) for _ in range(config.blocks))  # type: ignore[arg-type]
         self.norm = layer_norm(config.d_model)
-        self.register_buffer("positions", sinusoids(512, config.d_model), persistent=False)
+        # Of an encoder on the device "meta" only the shapes of its weights are wanted; see `Recognizer.load`.
+        positions = torch.empty(0) if self.norm.weight.is_meta else sinusoids(512, config.d_model)
+        self.register_buffer("positions", positions, persistent=False)
 
     @property
     def output_dim(self) -> int:
@@ -118,10 +120,10 @@ def make_encoder(kind: Literal["conformer", "e_branchformer"], **settings: Any) 
     """
     configs: dict[str, type[ConformerConfig] | type[EBranchformerConfig]]
     configs = {"conformer": ConformerConfig, "e_branchformer": EBranchformerConfig}
-    if kind not in configs:
-        raise WildCTCError(f"unknown encoder {kind!r}; choose one of {', '.join(configs)}")
+    if not isinstance(kind, str) or kind not in configs:
+        raise WildCTCError(f"unknown encoder {str(kind)[:40]!r}; choose one of {', '.join(configs)}")
     known = [field.name for field in fields(configs[kind])]
     for name in settings:
         if name not in known:
-            raise WildCTCError(f"{kind} has no setting {name!r}; it has {', '.join(known)}")
+            raise WildCTCError(f"{kind} has no setting {name[:40]!r}; it has {', '.join(known)}")
     return Encoder(configs[kind](**settings))

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import WildCTCError
-from .config import ConformerConfig, EBranchformerConfig
-from .encoder import Encoder
+from wildctc.encoders.encoder import Encoder
+from wildctc.encoders.settings import ConformerConfig, EBranchformerConfig
+from wildctc.errors import WildCTCError
 
 INPUT_LAYERS = {"linear": 1, "conv2d2": 2, "conv2d": 4}
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import WildCTCError
-from .config import CONV_WIDTH, STRIDES, ConformerConfig, EBranchformerConfig, EncoderConfig
+from wildctc.encoders.settings import CONV_WIDTH, STRIDES, ConformerConfig, EBranchformerConfig, EncoderConfig
+from wildctc.errors import WildCTCError
 
 
 class Layout:
@@ -204,7 +204,8 @@ class GatingMLP(nn.Module):
         self.depthwise = DepthwiseConv(config.cgmlp_dim // 2, config.kernel)
         self.dropout = Dropout(config.dropout, inplace=True)
         self.out = nn.Linear(config.cgmlp_dim // 2, config.d_model)
-        nn.init.normal_(self.depthwise.weight, std=1e-6)  # starts as a gate that is open, as the cgMLP paper has it
+        if not self.depthwise.weight.is_meta:  # which has no numbers, and would make torch import for two seconds
+            nn.init.normal_(self.depthwise.weight, std=1e-6)  # starts as a gate that is open, as the cgMLP paper has it
         nn.init.ones_(self.depthwise.bias)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:

@@ -1,23 +1,28 @@
 """Features on disk, or computed whenever they are asked for."""
 
 import hashlib
+import io
 import logging
 import math
-import os
 import shutil
-import tempfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
-from ..corpora import Utterance, UtteranceError, load_audio, resample
-from ..errors import WildCTCError
-from .front_end import FrontEnd
+from wildctc.audio.resampling import resample
+from wildctc.audio.sound_files import load_audio, os_reason
+from wildctc.corpora.utterance import Utterance, UtteranceError
+from wildctc.errors import WildCTCError
+from wildctc.features.digests import AudioDigests
+from wildctc.features.front_end import FrontEnd, NotFinite, extract
+from wildctc.files import Damaged, patiently, put_file, remove_parts
 
 _log = logging.getLogger(__name__)
 GB = 1e9
+ABANDONED = 3600.0  # seconds after which a part of a file is of a process that was killed
 
 
 class FeatureCache:
@@ -26,12 +31,17 @@ class FeatureCache:
     directory: may be shared by several runs and processes; files are written whole or not at all. None: nothing is
     kept, and features are computed whenever they are asked for. They are float16, half the size of float32, and what is
     returned has gone through that rounding the first time too, so that a run that computes and a run that reads see the
-    same bits. A file is found by its audio's path, size and time of change, so changed audio is computed anew.
+    same bits. A file is found by what its audio file holds, wherever that lies, so changed audio is computed anew, and
+    audio that cannot be read now does not matter. A damaged file is noticed by its checksum and computed anew.
     """
 
     def __init__(self, directory: str | Path | None, front_end: FrontEnd) -> None:
         self.directory = None if directory is None else Path(directory) / front_end.name
         self.front_end = front_end
+        root = Path(directory or "")
+        self._parts = root / "parts"
+        self._digests = AudioDigests(root / "audio", self._parts)
+        self._wrote = False
 
     def get(self, utterance: Utterance, speed: float = 1.0) -> np.ndarray:
         """(frames, *shape of a frame) float32 of an utterance spoken `speed` times as fast.
@@ -41,10 +51,12 @@ class FeatureCache:
         if self.directory is None:
             return self._compute(utterance, speed).astype(np.float32)
         path = self._path(self.directory, utterance, speed)
-        stored = _read(path)
+        try:
+            stored = self._read(path)
+        except Damaged as fault:
+            stored = self._mend(path, fault, utterance, speed)
         if stored is None:
-            stored = self._compute(utterance, speed)
-            _write(path, stored)
+            stored = self._write(path, self._compute(utterance, speed))
         return stored.astype(np.float32)
 
     def frames(self, utterance: Utterance, speed: float = 1.0) -> int:
@@ -61,10 +73,8 @@ class FeatureCache:
         """
         if self.directory is None:
             return
-        seconds = missing = 0.0
-        for utterance, speed in wanted:
-            seconds += utterance.duration / speed
-            missing += utterance.duration / speed * (not self._has(utterance, speed))
+        wanted = list(wanted)
+        seconds, missing = self.seconds(wanted)
         each = self.front_end.frame_rate * math.prod(self.front_end.shape) * np.float16().nbytes / GB
         needed, more = seconds * each, missing * each
         if more == 0:
@@ -77,8 +87,21 @@ class FeatureCache:
         free = _free(self.directory) / GB
         if needed > limit_gb:
             self._refuse(needed, needed, f"data.cache_limit_gb allows {limit_gb:g} GB")
+        if more > free:  # what is new by its path may be there by its content, which takes longer to find out
+            more = each * self.seconds(wanted, look=True)[1]
         if more > free:
             self._refuse(needed, more, f"{_size(free)} are free")
+
+    def seconds(self, wanted: Iterable[tuple[Utterance, float]], look: bool = False) -> tuple[float, float]:
+        """How much speech that is, at its speeds, and how much of it has no features here yet.
+
+        look: at the audio itself, which may be known from another path; else a path that is new has no features.
+        """
+        every = missing = 0.0
+        for utterance, speed in wanted:
+            every += utterance.duration / speed
+            missing += utterance.duration / speed * (not self._has(utterance, speed, look))
+        return every, missing
 
     def _refuse(self, needed: float, amount: float, bound: str) -> NoReturn:
         layers = self.front_end.shape[0] if len(self.front_end.shape) > 1 else 1
@@ -88,22 +111,20 @@ class FeatureCache:
             "a larger --data.cache_limit_gb, another --data.cache, or --data.cache null to compute them in each epoch"
         )
 
-    def _has(self, utterance: Utterance, speed: float) -> bool:
-        assert self.directory is not None
+    def _has(self, utterance: Utterance, speed: float, look: bool) -> bool:
+        if self.directory is None:
+            return False
         try:
-            return self._path(self.directory, utterance, speed).is_file()
-        except UtteranceError:  # it will be reported when it is used, and take no room
+            digest = self._digests.get(utterance.audio) if look else self._digests.noted(utterance.audio)
+        except OSError:  # it will be reported when it is used, and take no room
             return True
+        return digest is not None and _place(self.directory, digest, utterance, speed).is_file()
 
     def _path(self, directory: Path, utterance: Utterance, speed: float) -> Path:
         try:
-            stat = utterance.audio.stat()
-        except OSError:
-            raise UtteranceError(utterance, "no such file") from None
-        u = utterance
-        key = (os.path.abspath(u.audio), stat.st_size, stat.st_mtime_ns, u.start, u.duration, u.channel, speed)
-        name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
-        return directory / name[:2] / f"{name[2:]}.npy"
+            return _place(directory, self._digests.get(utterance.audio), utterance, speed)
+        except OSError as error:
+            raise UtteranceError(utterance, os_reason(error)) from None
 
     def _wave(self, utterance: Utterance, speed: float) -> np.ndarray:
         return resample(load_audio(utterance, self.front_end.sampling_rate), speed, 1)
@@ -115,31 +136,75 @@ class FeatureCache:
 
     def _compute(self, utterance: Utterance, speed: float) -> np.ndarray:
         wave = self._wave(utterance, speed)
-        features = self.front_end.extract(wave)
+        try:
+            features = extract(self.front_end, wave)
+        except NotFinite as error:
+            raise UtteranceError(utterance, str(error)) from None
         self._check_frames(utterance, wave, len(features))
         limit = np.finfo(np.float16).max
         return features.clip(-limit, limit).astype(np.float16)
 
+    def _read(self, path: Path) -> np.ndarray | None:
+        """The features in a file; None if there is no such file."""
+        try:
+            content = patiently(path.read_bytes)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise Damaged(os_reason(error)) from None
+        body = content[:-4]
+        if _checksum(path, body) != content[-4:]:
+            raise Damaged("its checksum is wrong")
+        features: np.ndarray = np.load(io.BytesIO(body))
+        if features.shape[1:] != self.front_end.shape or len(features) == 0 or features.dtype != np.float16:
+            raise Damaged(f"it holds {features.dtype} of shape {features.shape}")
+        return features
 
-def _read(path: Path) -> np.ndarray | None:
-    try:
-        return np.load(path)
-    except (OSError, ValueError, EOFError):  # not there, or cut short by a crash
-        return None
-
-
-def _write(path: Path, features: np.ndarray) -> None:
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            temporary = file.name
+    def _write(self, path: Path, features: np.ndarray, replace: bool = False) -> np.ndarray:
+        """Keep features, and return those that are kept: another process may have been first."""
+        if not self._wrote:
+            self._wrote = True
+            remove_parts(self._parts, ABANDONED)
+        file = io.BytesIO()
+        try:
             np.save(file, features)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise WildCTCError(f"cannot write to the feature cache {path.parent}: {error.strerror}") from None
+            content = file.getvalue()
+            if put_file(path, content + _checksum(path, content), self._parts, replace):
+                return features
+        except OSError as error:
+            raise WildCTCError(f"cannot write to the feature cache {path.parent}: {error.strerror}") from None
+        try:
+            kept = self._read(path)
+        except Damaged:
+            kept = None  # it will be mended when it is read next
+        return features if kept is None else kept
+
+    def _mend(self, path: Path, fault: Damaged, utterance: Utterance, speed: float) -> np.ndarray:
+        """Compute anew what a damaged file should hold."""
+        try:
+            features = self._compute(utterance, speed)
+        except UtteranceError as error:
+            reason = (
+                f"its features in the cache are damaged ({path}: {fault}) and cannot be computed anew: {error.reason}"
+            )
+            raise UtteranceError(utterance, reason) from None
+        _log.warning("a file of the feature cache was damaged and is computed anew: %s: %s", path, fault)
+        return self._write(path, features, replace=True)
+
+
+def _place(directory: Path, digest: str, utterance: Utterance, speed: float) -> Path:
+    """The file for the features of an utterance in audio with this digest."""
+    key = (digest, utterance.start, utterance.duration, utterance.channel, speed)
+    name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+    return directory / name[:2] / f"{name[2:]}.npy"
+
+
+def _checksum(path: Path, body: bytes) -> bytes:
+    """Of a file's name and content, so that a file in another's place is noticed too.
+
+    CRC-32 finds any few flipped bits, and takes a quarter of the time of a cryptographic digest.
+    """
+    return zlib.crc32(body, zlib.crc32(path.name.encode())).to_bytes(4, "little")
 
 
 def _free(directory: Path) -> int:

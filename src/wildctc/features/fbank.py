@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from wildctc.errors import WildCTCError
+
 
 class Fbank:
     """Log mel filterbank as in Kaldi (25 ms Povey windows every 10 ms, reflected at the ends), without dither.
@@ -25,6 +27,12 @@ class Fbank:
         self._window, self._shift = int(0.025 * sampling_rate), sampling_rate // 100
         self._povey = torch.hann_window(self._window, periodic=False).pow(0.85)
         self._fft = 2 ** (self._window - 1).bit_length()
+        points = self._fft // 2 + 1
+        if not isinstance(num_bins, int) or isinstance(num_bins, bool) or not 1 <= num_bins <= points:
+            raise WildCTCError(
+                f"num_bins must be a whole number from 1 to {points}, the points of the spectrum, "
+                f"got {str(num_bins)[:40]}"
+            )
         self._mel = _mel_filters(num_bins, self._fft, sampling_rate)
 
     def frames(self, samples: int) -> int:

@@ -1,15 +1,16 @@
 """What a front end is, and the one that a recipe names."""
 
-from pathlib import Path
+import os
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import WildCTCError
-from .fbank import Fbank
-from .huggingface import HuggingFaceFrontEnd
-from .onnx import OnnxFrontEnd
+from wildctc.errors import WildCTCError
+from wildctc.features.fbank import Fbank
+from wildctc.features.hf_front_end import HuggingFaceFrontEnd
+from wildctc.features.onnx import OnnxFrontEnd
 
+OURS = ("fbank", "moonshine-tiny")  # no file or download that somebody else could name
 KNOWN = ("name", "num_bins", "layers", "threads")
 
 
@@ -42,6 +43,19 @@ class FrontEnd(Protocol):
         ...
 
 
+class NotFinite(WildCTCError):
+    """Features that no training survives."""
+
+
+def extract(front_end: FrontEnd, wave: np.ndarray) -> np.ndarray:
+    """What `front_end.extract` gives, (frames, *shape); raises NotFinite if a number of it is NaN or infinite."""
+    features = front_end.extract(wave)
+    if not np.isfinite(features).all():
+        peak = np.abs(wave).max()
+        raise NotFinite(f"features that are not finite: its samples reach {peak:.3g}, where audio stays within 1")
+    return features
+
+
 def make_front_end(config: dict[str, Any]) -> FrontEnd:
     """The front end that a recipe names.
 
@@ -52,16 +66,16 @@ def make_front_end(config: dict[str, Any]) -> FrontEnd:
     (40,)
     """
     if unknown := config.keys() - set(KNOWN):
-        raise WildCTCError(f"front end: unknown setting {sorted(unknown)[0]!r}; known: {', '.join(KNOWN)}")
+        raise WildCTCError(f"front end: unknown setting {sorted(unknown)[0][:40]!r}; known: {', '.join(KNOWN)}")
     name = str(config.get("name", "fbank"))
     if name == "fbank":
         return Fbank(config.get("num_bins", 80))
     if name == "moonshine-tiny" or name.endswith((".onnx", ".ort")):
         return OnnxFrontEnd(name, config.get("threads", 1))
-    if name.startswith("hf:") or Path(name).is_dir():
+    if name.startswith("hf:") or os.path.isdir(name):
         return HuggingFaceFrontEnd(name, config.get("layers", "weighted"))
     raise WildCTCError(
-        f"no front end {name!r}: give fbank, moonshine-tiny, an .onnx or .ort file, hf:NAME of a model on the "
+        f"no front end {name[:200]!r}: give fbank, moonshine-tiny, an .onnx or .ort file, hf:NAME of a model on the "
         "Hugging Face hub, or a folder with such a model, which must exist"
     )
 
@@ -69,6 +83,6 @@ def make_front_end(config: dict[str, Any]) -> FrontEnd:
 def with_absolute_path(config: dict[str, Any]) -> dict[str, Any]:
     """The same front end, to be found from any working directory."""
     name = str(config.get("name", "fbank"))
-    path = Path(name.removeprefix("hf:"))
-    is_path = name not in ("fbank", "moonshine-tiny") and path.exists()
-    return config | {"name": str(path.absolute())} if is_path else dict(config)
+    path = name.removeprefix("hf:")
+    is_path = name not in OURS and os.path.exists(path)
+    return config | {"name": os.path.abspath(path)} if is_path else dict(config)

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MissingExtra, WildCTCError
+from wildctc.errors import MissingExtra, WildCTCError
+
+MOST_THREADS = 256
 
 
 class OnnxFrontEnd:
@@ -24,6 +26,8 @@ class OnnxFrontEnd:
 
     def __init__(self, model: str | Path, threads: int = 1) -> None:
         self.path = _moonshine_path() if model == "moonshine-tiny" else Path(model)
+        if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
+            raise WildCTCError(f"front end: threads must be from 1 to {MOST_THREADS}, got {str(threads)[:40]}")
         self.threads = threads
         try:
             self.digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]

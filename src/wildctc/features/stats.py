@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import WildCTCError
+from wildctc.errors import WildCTCError
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,13 @@ class FeatureStats:
 
     mean: np.ndarray
     std: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and (self.std > 0).all()):
+            raise WildCTCError(
+                "the mean and deviation of the features are not finite and positive: a front end that gives such "
+                "numbers, or a damaged file"
+            )
 
     @classmethod
     def compute(cls, features: Iterable[np.ndarray]) -> "FeatureStats":
@@ -36,7 +43,8 @@ class FeatureStats:
             raise WildCTCError("no features to compute their mean and variance from")
         mean = total / frames
         # A dimension that never changes carries nothing; the floor keeps it at 0 instead of blowing up rounding errors.
-        std = np.sqrt(np.maximum(squares / frames - mean**2, 1e-8))
+        with np.errstate(invalid="ignore"):  # it is refused below
+            std = np.sqrt(np.maximum(squares / frames - mean**2, 1e-8))
         return cls(mean.astype(np.float32), std.astype(np.float32))
 
     def normalize(self, x: np.ndarray) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""WildCTC inside the trainers that people already use. Each module imports its framework; nothing here does."""
+"""WildCTC inside other trainers. Each module imports its own framework; importing this package imports none."""

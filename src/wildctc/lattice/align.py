@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from wildctc.lattice import native, reference, triton_backend
-from wildctc.lattice.arcs import Lengths, Wildcards, as_lattice, check_values, padded_rows
+from wildctc.lattice.arcs import Wildcards, as_lattice, padded_rows
+from wildctc.lattice.checks import Lengths
 from wildctc.lattice.functional import Backend, choose_backend
+from wildctc.lattice.native import check_values
 from wildctc.lattice.ops import eagerly
 
 BLANK, TOKEN, STAR = 0, 1, 2
@@ -113,8 +115,13 @@ def _word_starts(words: Tensor | None, lengths: Tensor) -> list[list[int]]:
     """For each token, the first token of its word."""
     if words is None:
         return []
-    rows = padded_rows(words, lengths, -1).tolist()
-    return [[row.index(w) if w >= 0 else u for u, w in enumerate(row)] for row in rows]
+    found = []
+    for row in padded_rows(words, lengths, -1).tolist():
+        starts: list[int] = []
+        for u, word in enumerate(row):
+            starts.append(starts[-1] if u and word >= 0 and word == row[u - 1] else u)
+        found.append(starts)
+    return found
 
 
 def _spans(

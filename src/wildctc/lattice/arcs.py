@@ -1,11 +1,6 @@
-"""What the caller says about a batch → the one form that every backend computes, with shapes checked.
-
-Shapes are checked here, where torch.compile can see them; values are checked by `check_values`, which runs inside the
-operators, so that a compiled training step has no graph break.
-"""
+"""The arguments of a caller, brought into the one form that every backend takes: a `Lattice`, with shapes checked."""
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -14,9 +9,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-Weight: TypeAlias = float | Tensor | None
-Lengths: TypeAlias = Tensor | Sequence[int] | int
+from wildctc.lattice.checks import Lengths, check_logits, integers, lengths_of, on_device, shape_of
 
+Weight: TypeAlias = float | Tensor | None
 WeightTensors: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 ABSENT = -math.inf
@@ -26,9 +21,9 @@ ABSENT = -math.inf
 class Wildcards:
     """Log-weights of the wildcard arcs; None: that arc family is absent.
 
-    Each is a number, or a tensor with one weight per arc: bypass (N, S), self_loop (N, S+1), word_bypass (N, W).
-    −inf: that arc is absent. Gradients flow to tensors. `self_loop_at="word"` leaves self-loops only at the ends of
-    the transcript and where a word starts or ends.
+    Each is a number, a tensor of one number for all arcs of the family, or a tensor with one weight per arc: bypass
+    (N, S), self_loop (N, S+1), word_bypass (N, W). −inf: that arc is absent. Gradients flow to tensors.
+    `self_loop_at="word"` leaves self-loops only at the ends of the transcript and where a word starts or ends.
 
     >>> Wildcards(bypass=-5.0, self_loop=-1.0)
     Wildcards(bypass=-5.0, self_loop=-1.0, word_bypass=None, self_loop_at='token')
@@ -63,9 +58,9 @@ class Lattice(NamedTuple):
     input_lengths: Tensor  # (N,) int64
     target_lengths: Tensor  # (N,) int64
     words: Tensor | None  # like targets
-    bypass: Tensor | None  # (N, S); None: `values` holds for all arcs
-    self_loop: Tensor | None  # (N, S+1)
-    word_bypass: Tensor | None  # (N, W)
+    bypass: Tensor | None  # (N, S), or (N,): one for all arcs of an utterance; None: `values` holds for all arcs
+    self_loop: Tensor | None  # (N, S+1) or (N,)
+    word_bypass: Tensor | None  # (N, W) or (N,)
     values: list[float]  # of bypass, self_loop, word_bypass; −inf: absent
     blank: int
     loops_at_words: bool
@@ -114,10 +109,11 @@ def as_lattice(
     size = logits.shape[1]
     if targets.dim() not in (1, 2) or (targets.dim() == 2 and targets.shape[0] != size):
         raise ValueError(
-            f"targets must be (N, S) with N = {size} (logits are (T, N, C)) or 1-D concatenated, got {_shape(targets)}"
+            f"targets must be (N, S) with N = {size} (logits are (T, N, C)) or 1-D concatenated, "
+            f"got {shape_of(targets)}"
         )
     if words is not None and words.shape != targets.shape:
-        raise ValueError(f"words must have the shape of targets, {_shape(targets)}, got {_shape(words)}")
+        raise ValueError(f"words must have the shape of targets, {shape_of(targets)}, got {shape_of(words)}")
     weights, values = _weights(wildcards, logits, targets)
     needs_words = wildcards.word_bypass is not None or (
         wildcards.self_loop_at == "word" and wildcards.self_loop is not None
@@ -135,58 +131,6 @@ def as_lattice(
         blank=blank,
         loops_at_words=wildcards.self_loop_at == "word",
     )
-
-
-def _shape(x: Tensor) -> tuple[int, ...]:
-    return tuple(x.shape)
-
-
-def check_logits(logits: Tensor, blank: int) -> None:
-    """Errors for what is no batch of logits, and for a blank that is not among their outputs."""
-    if not isinstance(logits, Tensor):
-        raise TypeError(f"logits must be a tensor, got {type(logits).__name__}")
-    if logits.dim() not in (2, 3) or not logits.is_floating_point():
-        raise ValueError(f"logits must be floating point, (T, N, C) or (T, C), got {logits.dtype} {_shape(logits)}")
-    if not isinstance(blank, int) and not hasattr(blank, "__index__"):
-        raise TypeError(f"blank is {blank!r}, must be an integer")
-    outputs = logits.shape[-1]
-    if not 0 <= blank < outputs:
-        raise ValueError(f"blank is {blank}, must be between 0 and C - 1 = {outputs - 1}")
-
-
-def integers(x: Tensor, name: str, device: torch.device) -> Tensor:
-    """A tensor of integers as int64, there."""
-    if not isinstance(x, Tensor) or x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-        raise ValueError(f"{name} must be a tensor of integers, got {x.dtype if isinstance(x, Tensor) else type(x)}")
-    return x if x.dtype == torch.int64 and x.device == device else on_device(x.to(torch.int64), device)
-
-
-def lengths_of(lengths: Lengths, name: str, size: int | None, device: torch.device) -> Tensor:
-    """(N,) int64; size: N, if it is known. Host-side lengths stay there, to be checked without a synchronisation."""
-    if not isinstance(lengths, Tensor):
-        try:
-            lengths = torch.tensor(lengths)
-        except (TypeError, ValueError, RuntimeError):
-            raise TypeError(f"{name} must be integers, one or a list or tensor of them, got {lengths!r:.60}") from None
-        lengths = lengths if lengths.numel() else lengths.long()
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
-        raise ValueError(f"{name} must be integers, got {lengths.dtype}")
-    lengths = lengths.reshape(1) if lengths.dim() == 0 else lengths
-    if lengths.dim() != 1 or (size is not None and lengths.shape[0] != size):
-        every = "each utterance" if size is None else f"each of N = {size} utterances"
-        raise ValueError(f"{name} must hold one length for {every}, got {_shape(lengths)}")
-    if lengths.dtype == torch.int64 and (lengths.device.type == "cpu" or device.type != "cpu"):
-        return lengths
-    return lengths.to(device="cpu" if device.type == "cpu" else lengths.device, dtype=torch.int64)
-
-
-def check_lengths(lengths: Tensor, name: str, limit: int, limit_name: str) -> None:
-    """ValueError for a length out of range, as native code has it; nothing is looked at that is not on the host."""
-    if torch.compiler.is_compiling():
-        return
-    for n, length in enumerate(lengths.tolist() if lengths.device.type == "cpu" else []):
-        if not 0 <= length <= limit:
-            raise ValueError(f"utterance {n}: {name[:-1]} is {length}, must be between 0 and {limit_name} = {limit}")
 
 
 def _batch_of_one(wildcards: Wildcards) -> Wildcards:
@@ -208,12 +152,11 @@ def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[Wei
             values.append(ABSENT if weight is None else float(weight))
             continue
         if weight.dim() == 0:  # one learned number for the whole family
-            width = width if width is not None else targets.numel() + 1
-            weight = weight.expand(size, width)
-        if weight.dim() != 2 or weight.shape[0] != size or (width is not None and weight.shape[1] != width):
+            weight = weight.expand(size)
+        elif weight.dim() != 2 or weight.shape[0] != size or (width is not None and weight.shape[1] != width):
             letter = {"bypass": "S", "self_loop": "S + 1", "word_bypass": "W"}[name]
             wanted = f"(N, {letter}) = ({size}, {width if width is not None else letter})"
-            raise ValueError(f"{name} must be a number or a tensor {wanted}, got {_shape(weight)}")
+            raise ValueError(f"{name} must be a number or a tensor {wanted}, got {shape_of(weight)}")
         if not weight.is_floating_point():
             raise ValueError(f"{name} must be floating point, got {weight.dtype}")
         tensors.append(on_device(weight, logits.device))
@@ -221,38 +164,18 @@ def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[Wei
     return (tensors[0], tensors[1], tensors[2]), values
 
 
-def check_values(lattice: Lattice) -> None:
-    """ValueError for a label, length, word or weight out of range: its utterance, the value and the limit.
-
-    Off the CPU only host-side lengths are looked at, since a look at the rest would synchronise, unless the
-    environment variable WILDCTC_CHECK is set to 1.
-    """
-    from wildctc.lattice import native
-
-    if lattice.logits.device.type == "cpu":
-        native.check(lattice)
-    elif os.environ.get("WILDCTC_CHECK", "0") not in ("", "0"):
-        # the logits' values are not checked: their shape is enough
-        shape = torch.empty((), dtype=lattice.logits.dtype).expand(lattice.logits.shape)
-        native.check(lattice._replace(logits=shape).to_host())
-    else:
-        check_lengths(lattice.input_lengths, "input_lengths", lattice.logits.shape[0], "T")
-        limit_name = "S" if lattice.targets.dim() == 2 else "the number of targets"
-        check_lengths(lattice.target_lengths, "target_lengths", lattice.targets.shape[-1], limit_name)
-
-
-def on_device(x: Tensor, device: torch.device) -> Tensor:
-    """x there; on the way from the host to a GPU nobody waits."""
-    return x if x.device == device else x.to(device, non_blocking=device.type != "cpu")
-
-
 def lose_counts(counts: Sequence[Tensor | None], lost: Tensor, target_lengths: Tensor) -> None:
     """Where there is no likelihood, lost (N,), there are no posteriors: NaN in place of the counts, but for padding."""
     lengths = on_device(target_lengths, lost.device).unsqueeze(1)
     for count, extra in zip(counts, (0, 1, 0), strict=True):
         if count is not None:
-            arcs = torch.arange(count.shape[1], device=lost.device) < lengths + extra
-            count.masked_fill_(lost.unsqueeze(1) & arcs, math.nan)
+            arcs = torch.arange(count.shape[1] if count.dim() == 2 else 1, device=lost.device) < lengths + extra
+            count.masked_fill_((lost.unsqueeze(1) & arcs).reshape(count.shape), math.nan)
+
+
+def each_arc(weight: Tensor, width: int) -> Tensor:
+    """(N, width) from weights for that many arcs or more, or from one weight for all arcs of an utterance, (N,)."""
+    return weight.unsqueeze(1).expand(-1, width) if weight.dim() == 1 else weight[:, :width]
 
 
 def padded_rows(rows: Tensor, lengths: Tensor, fill: int) -> Tensor:

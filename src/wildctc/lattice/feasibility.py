@@ -6,16 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wildctc.lattice.arcs import (
-    Lattice,
-    Lengths,
-    Wildcards,
-    as_lattice,
-    check_values,
-    integers,
-    lengths_of,
-    padded_rows,
-)
+from wildctc.lattice.arcs import Lattice, Wildcards, as_lattice, padded_rows
+from wildctc.lattice.checks import Lengths, integers, lengths_of
+from wildctc.lattice.native import check_values
 
 
 class Infeasible(NamedTuple):
@@ -89,7 +82,7 @@ def _needed(lattice: Lattice, labels: Tensor, n: int) -> float:
     """The fewest frames of any path, state by state: b in blank, t in the token, s in ★."""
     row, length = labels[n].tolist(), int(lattice.target_lengths[n])
     bypass, _, word_weight = (
-        (lambda i, w=w, v=v: float(w[n, i]) if w is not None else v)
+        (lambda i, w=w, v=v: v if w is None else float(w[n, i] if w.dim() == 2 else w[n]))
         for w, v in zip(lattice.weights, lattice.values, strict=True)
     )
     words = (

@@ -9,17 +9,9 @@ import torch
 from torch import Tensor
 
 from wildctc.lattice import native, ops, reference, triton_backend, triton_ops
-from wildctc.lattice.arcs import (
-    ABSENT,
-    Lattice,
-    Lengths,
-    Wildcards,
-    as_lattice,
-    check_values,
-    compute_dtype,
-    on_device,
-    padded_rows,
-)
+from wildctc.lattice.arcs import ABSENT, Lattice, Wildcards, as_lattice, compute_dtype, each_arc, padded_rows
+from wildctc.lattice.checks import Lengths, on_device
+from wildctc.lattice.native import check_values
 
 Backend = Literal["auto", "reference", "native", "triton"]
 Reduction = Literal["none", "mean", "sum"]
@@ -171,13 +163,13 @@ def _with_weight_tensors(lattice: Lattice) -> Lattice:
     for i, (weight, width) in enumerate(zip(lattice.weights, widths, strict=True)):
         if weight is None and lattice.present(i):
             weight = torch.full((size, width), lattice.values[i], dtype=torch.float64, device=lattice.logits.device)
-        spread.append(weight[:, :width] if weight is not None and i < 2 else weight)
+        spread.append(each_arc(weight, width) if weight is not None and (i < 2 or weight.dim() == 1) else weight)
     return lattice._replace(bypass=spread[0], self_loop=spread[1], word_bypass=spread[2], values=[ABSENT] * 3)
 
 
 def _native_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
     counts = [torch.zeros(w.shape, dtype=torch.float64) if w is not None else None for w in lattice.weights]
-    return -native.run(lattice, "none", False, None, counts), counts
+    return -native.loss_into(lattice, "none", False, None, counts), counts
 
 
 def _reference_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:

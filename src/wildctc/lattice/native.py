@@ -1,5 +1,6 @@
-"""The C++ backend: addresses of tensors go in, results come out in tensors made here."""
+"""The C++ backend: it gets the addresses of tensors, and writes its results into tensors that are made here."""
 
+import os
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from wildctc.lattice import _native  # type: ignore[attr-defined]  # compiled
 from wildctc.lattice.arcs import Lattice, compute_dtype, lose_counts
+from wildctc.lattice.checks import check_lengths
 
 Gradients: TypeAlias = list[Tensor | None]
 
@@ -15,8 +17,12 @@ _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
 
-class Batch:
-    """A lattice with its tensors in the form that C++ reads, kept alive for as long as their addresses are used."""
+class _NativeBatch:
+    """A lattice in the form that C++ reads. The only code that passes addresses of inputs to C++.
+
+    C++ knows only addresses, so this object must outlive each call: all calls are methods of it, and the object that
+    holds the addresses is not given away.
+    """
 
     def __init__(self, lattice: Lattice) -> None:
         logits = lattice.logits.resolve_neg()
@@ -30,7 +36,7 @@ class Batch:
             w.detach().to(torch.float64).resolve_neg().contiguous() if w is not None else None for w in lattice.weights
         ]
         self._alive = (logits, targets, words, input_lengths, target_lengths, weights)
-        self.native = _native.Batch(
+        self._addresses = _native.Batch(
             logits.data_ptr(),
             _DTYPES[logits.dtype],
             tuple(logits.shape),
@@ -43,30 +49,95 @@ class Batch:
             target_lengths.data_ptr(),
             lattice.blank,
             *(
-                (v, w.data_ptr(), w.shape[1]) if w is not None else (v, 0, 0)
+                (v, w.data_ptr(), _width(w)) if w is not None else (v, 0, 0)
                 for w, v in zip(weights, lattice.values, strict=True)
             ),
             lattice.loops_at_words,
         )
 
+    def check(self) -> None:
+        """Raise ValueError for a label, length, word or weight that is out of range."""
+        self._addresses.check()
 
-def check(lattice: Lattice) -> None:
-    args = Batch(lattice)
-    args.native.check()
+    def loss(
+        self,
+        losses: Tensor,
+        reduced: Tensor,
+        reduction: str,
+        zero_infinity: bool,
+        gradient: Tensor | None,
+        counts: Sequence[Tensor | None],
+    ) -> None:
+        """Fill losses (N,), reduced (), unless nothing is reduced, and gradient; add to counts. Checked values only."""
+        self._addresses.loss(
+            losses.data_ptr(),
+            reduced.data_ptr(),
+            _REDUCTIONS[reduction],
+            zero_infinity,
+            gradient is not None or any(c is not None for c in counts),
+            gradient.data_ptr() if gradient is not None else 0,
+            *(gradient.stride()[:2] if gradient is not None else (0, 0)),
+            *((c.data_ptr(), _width(c)) if c is not None else (0, 0) for c in counts),
+            torch.get_num_threads(),
+        )
+
+    def best_path(self, score: Tensor, position: Tensor, state: Tensor, arc: Tensor) -> None:
+        """Fill score (N,), float64, and (N, T): position, int32, state and arc, int8. Checked values only."""
+        results = (score.data_ptr(), position.data_ptr(), state.data_ptr(), arc.data_ptr())
+        self._addresses.best_path(*results, torch.get_num_threads())
+
+
+def _width(weights: Tensor) -> int:
+    """Arcs in a row of weights or counts, as C++ expects it: −1 where there is one number for all arcs."""
+    return weights.shape[1] if weights.dim() == 2 else -1
+
+
+def check_values(lattice: Lattice) -> None:
+    """Check labels, lengths, words and weights.
+
+    Tensors that are not on the CPU are checked only if the environment variable WILDCTC_CHECK is 1, because the host
+    would have to wait for the device. Without it, only lengths on the host are checked.
+
+    Args:
+        lattice: The batch. The values of its logits are not checked.
+
+    Raises:
+        ValueError: A value is out of range. The message names the utterance, the value and the limit.
+    """
+    if lattice.logits.device.type == "cpu":
+        _NativeBatch(lattice).check()
+    elif os.environ.get("WILDCTC_CHECK", "0") not in ("", "0"):
+        # only the shape of the logits matters, so that they need not be copied
+        shape = torch.empty((), dtype=lattice.logits.dtype).expand(lattice.logits.shape)
+        _NativeBatch(lattice._replace(logits=shape).to_host()).check()
+    else:
+        check_lengths(lattice.input_lengths, "input_lengths", lattice.logits.shape[0], "T")
+        limit_name = "S" if lattice.targets.dim() == 2 else "the number of targets"
+        check_lengths(lattice.target_lengths, "target_lengths", lattice.targets.shape[-1], limit_name)
 
 
 def loss(lattice: Lattice, reduction: str, zero_infinity: bool, want: Sequence[bool]) -> tuple[Tensor, Gradients]:
-    """The loss, (N,) or () if it is reduced, and its gradients to logits, bypass, self_loop and word_bypass.
+    """Compute the loss and its gradients in one pass over each utterance, after checking all values.
 
-    All in one pass over an utterance: going back for the gradient later would mean to keep, or to compute again, what
-    is in the cache now. Values are checked before anything is read.
+    To compute the gradients in a later call would be slower: the states would have to be kept, or computed again, and
+    here they are still in the cache.
+
+    Args:
+        lattice: The batch, on the CPU.
+        reduction: "none", "mean" or "sum".
+        zero_infinity: Whether a loss of +inf becomes 0.
+        want: Whether the gradients to logits, bypass, self_loop and word_bypass are needed.
+
+    Returns:
+        The loss, (N,) or, if it is reduced, (); and the four gradients, None where it is not needed or the weight is
+        not a tensor. The gradient to half-precision logits is float32.
     """
     gradient = gradient_like(lattice.logits) if want[0] else None
     counts = [
         torch.zeros(w.shape, dtype=torch.float64) if wanted and w is not None else None
         for w, wanted in zip(lattice.weights, want[1:], strict=True)
     ]
-    result = run(lattice, reduction, zero_infinity, gradient, counts)
+    result = loss_into(lattice, reduction, zero_infinity, gradient, counts)
     weights = (
         -c.to(w.dtype) if c is not None and w is not None else None
         for c, w in zip(counts, lattice.weights, strict=True)
@@ -75,49 +146,66 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool, want: Sequence[b
 
 
 def gradient_like(logits: Tensor) -> Tensor:
-    """In the logits' own memory order if that has C innermost; float32 for the half types, until it has been scaled."""
+    """Make the tensor that C++ writes the gradient into: its last dimension, C, is contiguous.
+
+    Args:
+        logits: (T, N, C).
+
+    Returns:
+        An uninitialised tensor (T, N, C), in the memory order of the logits if C is contiguous there. It is float32
+        for half-precision logits, which are rounded to only after scaling.
+    """
     dtype = compute_dtype(logits)
     if logits.stride(2) == 1:
         gradient = torch.empty_like(logits) if logits.dtype == dtype else torch.empty_like(logits, dtype=dtype)
-        if gradient.stride(2) == 1:  # of logits that overlap in memory the order is not kept
+        if gradient.stride(2) == 1:  # empty_like does not keep the order of logits that overlap in memory
             return gradient
     return torch.empty_like(logits, dtype=dtype, memory_format=torch.contiguous_format)
 
 
-def run(
+def loss_into(
     lattice: Lattice, reduction: str, zero_infinity: bool, gradient: Tensor | None, counts: Sequence[Tensor | None]
 ) -> Tensor:
-    """The loss; fills the logits' gradient, which has C innermost, and adds the arcs' expected counts, each float64."""
-    args = Batch(lattice)
-    args.native.check()
+    """Compute the loss, and write gradient and arc counts into given tensors, after checking all values.
+
+    Args:
+        lattice: The batch, on the CPU.
+        reduction: "none", "mean" or "sum".
+        zero_infinity: Whether a loss of +inf becomes 0.
+        gradient: (T, N, C), made by `gradient_like`; is filled. None: not needed.
+        counts: For bypass, self_loop and word_bypass a float64 tensor of the shape of the weights, to which the
+            expected count of each arc is added, times d(loss) / d(loss of the utterance); None: not needed.
+
+    Returns:
+        The loss, (N,) or, if it is reduced, ().
+    """
+    batch = _NativeBatch(lattice)
+    batch.check()
     losses = torch.empty(lattice.logits.shape[1], dtype=compute_dtype(lattice.logits))
     reduced = losses if reduction == "none" else torch.empty((), dtype=losses.dtype)
-    args.native.loss(
-        losses.data_ptr(),
-        reduced.data_ptr(),
-        _REDUCTIONS[reduction],
-        zero_infinity,
-        gradient is not None or any(c is not None for c in counts),
-        gradient.data_ptr() if gradient is not None else 0,
-        *(gradient.stride()[:2] if gradient is not None else (0, 0)),
-        *((c.data_ptr(), c.shape[1]) if c is not None else (0, 0) for c in counts),
-        torch.get_num_threads(),
-    )
+    batch.loss(losses, reduced, reduction, zero_infinity, gradient, counts)
     if any(c is not None for c in counts) and losses.isnan().any():
         lose_counts(counts, losses.isnan(), lattice.target_lengths)
     return reduced
 
 
 def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Score (N,), and of each frame, (N, T): position, state (0 blank, 1 token, 2 ★, −1 none) and arc taken into ★
-    (0 none, 1 bypass, 2 self-loop, 3 word bypass)."""
+    """Find the best path of each utterance, after checking all values.
+
+    Args:
+        lattice: The batch, on the CPU.
+
+    Returns:
+        The score (N,), float64, −inf where there is no path and NaN where the logits have no softmax; and for each
+        frame, (N, T): the position; the state (0 blank, 1 token, 2 ★, −1 none); and the arc that was taken into ★ in
+        this frame (0 none, 1 bypass, 2 self-loop, 3 word bypass).
+    """
     frames, size, _ = lattice.logits.shape
-    args = Batch(lattice)
-    args.native.check()
+    batch = _NativeBatch(lattice)
+    batch.check()
     score = torch.empty(size, dtype=torch.float64)
     position = torch.zeros(size, frames, dtype=torch.int32)
     state = torch.full((size, frames), -1, dtype=torch.int8)
     arc = torch.zeros(size, frames, dtype=torch.int8)
-    results = (score.data_ptr(), position.data_ptr(), state.data_ptr(), arc.data_ptr())
-    args.native.best_path(*results, torch.get_num_threads())
+    batch.best_path(score, position, state, arc)
     return score, position, state, arc

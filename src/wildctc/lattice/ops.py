@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from wildctc.lattice import native
-from wildctc.lattice.arcs import Lattice, check_values, compute_dtype
+from wildctc.lattice.arcs import Lattice, compute_dtype
+from wildctc.lattice.native import check_values
 
 _TENSORS = 8  # the first fields of Lattice are tensors, or None
 _DIFFERENTIABLE = (0, 5, 6, 7)  # logits and weights
@@ -26,6 +27,8 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool) -> Tensor:
     want = [x is not None and x.requires_grad and torch.is_grad_enabled() for x in inputs]
     if torch.compiler.is_compiling() or type(lattice.logits) not in (Tensor, torch.nn.Parameter):
         return loss_op(*lattice, reduction, zero_infinity, want)[0]
+    if torch._C._are_functorch_transforms_active():
+        raise NotImplementedError('torch.func (vmap, grad, jvp, …) of the loss needs backend="reference"')
     if any(x is not None and unpack_dual(x).tangent is not None for x in inputs):
         raise NotImplementedError('forward-mode derivatives of the loss need backend="reference"')
     if not any(want):
@@ -80,7 +83,7 @@ def scaled(gradients: native.Gradients, grad: Tensor) -> native.Gradients:
     """Times the gradient of the loss, () or (N,). An utterance that is not used passes nothing on, not even NaN."""
     result: native.Gradients = []
     for x in gradients:
-        factor = grad if grad.dim() == 0 or x is None else grad.view((1, -1, 1) if x.dim() == 3 else (-1, 1))
+        factor = grad if grad.dim() == 0 or x is None else grad.view({3: (1, -1, 1), 2: (-1, 1), 1: (-1,)}[x.dim()])
         result.append(None if x is None else torch.where(factor == 0, 0, x * factor).to(x.dtype))
     return result
 
@@ -168,11 +171,13 @@ def eagerly(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def checked(lattice: Lattice) -> Lattice:
-    """The lattice after `check_values`, for backends whose own code is traced: in a compiled graph, by an operator."""
-    if not torch.compiler.is_compiling():
-        check_values(lattice)
-        return lattice
-    return lattice._replace(targets=check_op(*lattice))
+    """The lattice after `check_values`, for a backend that torch.compile and torch.func look into.
+
+    An operator checks, because it gets tensors that have values, where this function may not. Logits are not looked at.
+    """
+    shape = torch.empty((), dtype=lattice.logits.dtype, device=lattice.logits.device).expand(lattice.logits.shape)
+    fields = (x.detach() if isinstance(x, Tensor) else x for x in lattice._replace(logits=shape))
+    return lattice._replace(targets=check_op(*fields))
 
 
 @torch.library.custom_op("wildctc::check", mutates_args=())
@@ -200,3 +205,12 @@ def check_op(
 @check_op.register_fake
 def _(logits, targets, *rest):
     return torch.empty_like(targets)
+
+
+@check_op.register_vmap
+def _(info, in_dims, *fields):
+    checked = []
+    for i in range(info.batch_size):
+        one = (x.select(dim, i) if isinstance(dim, int) else x for x, dim in zip(fields, in_dims, strict=True))
+        checked.append(check_op(*one))
+    return torch.stack(checked), 0

@@ -1,4 +1,4 @@
-"""The executable specification: plain PyTorch, any device, any dtype, differentiated by autograd itself.
+"""Specification §1 to §4 as a program: plain PyTorch, any device, any dtype, differentiated by autograd itself.
 
 A transcript of U tokens is a chain of positions 0…U. At each of them there are three states: B (in blank), N (in the
 token that leads to the position) and S (in ★, having taken a wildcard arc to it). With P_t the softmax of frame t and
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wildctc.lattice.arcs import ABSENT, Lattice, compute_dtype, padded_rows
+from wildctc.lattice.arcs import ABSENT, Lattice, compute_dtype, each_arc, padded_rows
 
 
 class Scores(NamedTuple):
@@ -62,7 +62,7 @@ def make_graph(lattice: Lattice) -> Graph:
     index = torch.arange(width + 1, device=device)
     full = [
         # what stands in padding, NaN too, is never read
-        torch.where(index[: width + extra] < lengths.unsqueeze(1) + extra, w.to(dtype)[:, : width + extra], ABSENT)
+        torch.where(index[: width + extra] < lengths.unsqueeze(1) + extra, each_arc(w.to(dtype), width + extra), ABSENT)
         if w is not None
         else torch.full((size, width + extra), v, dtype=dtype, device=device)
         for w, v, extra in zip(lattice.weights[:2], lattice.values[:2], (0, 1), strict=True)
@@ -81,9 +81,11 @@ def make_graph(lattice: Lattice) -> Graph:
             boundary = torch.cat([starts, starts.new_ones(size, 1)], 1) | (index == lengths.unsqueeze(1))
             self_loop = torch.where(boundary, self_loop, ABSENT)
         first = torch.where(starts, index[:width], 0).cummax(1).values if width else words
-        word_start[:, 1:] = torch.where(words >= 0, first, 0)
+        word_start = torch.cat([word_start[:, :1], torch.where(words >= 0, first, 0)], 1)
         weight = lattice.word_bypass
-        if weight is not None and weight.shape[1]:
+        if weight is not None and weight.dim() == 1:
+            each = each_arc(weight.to(dtype), width)
+        elif weight is not None and weight.shape[1]:
             each = weight.to(dtype).gather(1, words.clamp(0, weight.shape[1] - 1))
         else:
             each = torch.full((size, width), lattice.values[2], dtype=dtype, device=device)
@@ -97,10 +99,12 @@ def make_scores(lattice: Lattice, labels: Tensor) -> Scores:
     frames, _, outputs = logits.shape
     inside = torch.arange(frames, device=logits.device).unsqueeze(1) < lattice.input_lengths.to(logits.device)
     logits = torch.where(inside.unsqueeze(2), logits, 0)  # what stands in padding, NaN too, is never read
+    # relative to the largest of each frame, so that an offset common to all outputs costs no digits
+    top = logits.detach().amax(2, keepdim=True)
+    logits = logits - torch.where(top.isfinite(), top, 0)
     total = log_sum_over(logits, 2)
     # +inf and NaN logits, and frames where every logit is −inf, have no softmax: NaN for that utterance
-    lost = (logits.detach() == math.inf).any(2) | (total.detach() == -math.inf)
-    total = torch.where(lost, math.nan, total)
+    total = torch.where(top.squeeze(2).isinf(), math.nan, total)
     others = torch.cat([logits[:, :, :blank], logits[:, :, blank + 1 :]], 2)
     star = log_sum_over(others, 2) - math.log(max(outputs - 1, 1)) - total
     index = labels.clamp(0, outputs - 1).expand(frames, *labels.shape)
@@ -162,7 +166,8 @@ def _unreadable(lattice: Lattice, graph: Graph, scores: Scores) -> Tensor:
 def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same lattice with max for sum, in float64; returns what native.best_path returns.
 
-    Candidates stand token first, then blank, then ★, and of equals the first is taken: ties go to the token arc.
+    Of paths that tie, the one with the most token arcs is taken, then the one with the fewest wildcards, then the first
+    in a fixed order: token, blank, ★.
     """
     lattice = lattice._replace(logits=lattice.logits.double()).to_host()
     graph = make_graph(lattice)
@@ -183,11 +188,31 @@ def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return score, position, state, arc
 
 
+TOKEN_ARC = 2**32
+ROUNDING = 2.0**-44  # paths whose scores differ by less tie: they may have added the same in another order
+
+
+def best_of(scores: list[Tensor], arcs: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Of several candidates the best score, its arcs, and its number."""
+    best, most, choice = torch.full_like(scores[0], ABSENT), torch.zeros_like(arcs[0]), torch.zeros_like(arcs[0])
+    for number, (score, many) in enumerate(zip(scores, arcs, strict=True)):
+        slack = ROUNDING * (1 + score.abs())
+        better = (score - slack > best) | (
+            (score + slack >= best) & (many > most)
+        )  # not for −inf, where both are false
+        best, most = torch.where(better, score, best), torch.where(better, many, most)
+        choice = torch.where(better, number, choice)
+    return best, most, choice
+
+
 def _best_path_of(graph: Graph, scores: Scores, n: int, length: int, tokens: int) -> tuple[float, list[tuple]]:
-    """Score and (position, state, arc) of each frame of utterance n."""
+    """Score and (position, state, arc) of each frame of utterance n.
+
+    `arcs` decides ties: TOKEN_ARC for each token arc of a path, minus 1 for each wildcard.
+    """
     at = torch.arange(tokens + 1)
     start = graph.word_start[n, : tokens + 1]
-    # where each candidate comes from: (position, state, arc); the order decides ties
+    # where each candidate comes from: (position, state, arc); the order decides where all else is equal
     here, before = at, (at - 1).clamp(min=0)
     ways = {
         "blank": [(here, 1, 0), (here, 0, 0), (here, 2, 0)],
@@ -214,28 +239,30 @@ def _best_path_of(graph: Graph, scores: Scores, n: int, length: int, tokens: int
     }
     alpha = torch.full((3, tokens + 1), ABSENT, dtype=torch.float64)
     alpha[0, 0] = 0
+    arcs = torch.zeros(3, tokens + 1, dtype=torch.int64)
     back = []
     for t in range(length):
         emission = {"blank": scores.blank[t, n], "star": scores.star[t, n]}
         emission["token"] = torch.cat([torch.full((1,), ABSENT, dtype=torch.float64), scores.token[t, n, :tokens]])
-        choice, rows = {}, {}
+        found = {}
         for name, candidates in ways.items():
-            options = torch.stack(
-                [alpha[s, k] + weight[a] + extra.get((name, i), 0.0) for i, (k, s, a) in enumerate(candidates)]
-            )
-            choice[name] = options.argmax(0)
-            rows[name] = options.amax(0) + emission[name]
-        alpha = torch.stack([rows["blank"], rows["token"], rows["star"]])
-        back.append(choice)
-    finals = [float(alpha[s, tokens]) for s in (1, 0, 2)]
-    total = max(finals)
+            scores_of, arcs_of = [], []
+            for i, (place, s, a) in enumerate(candidates):
+                scores_of.append(alpha[s, place] + weight[a] + extra.get((name, i), 0.0))
+                arcs_of.append(arcs[s, place] + (TOKEN_ARC if name == "token" and i > 0 else -1 if a else 0))
+            found[name] = best_of(scores_of, arcs_of)
+        alpha = torch.stack([found[name][0] + emission[name] for name in ("blank", "token", "star")])
+        arcs = torch.stack([found[name][1] for name in ("blank", "token", "star")])
+        back.append({name: choice for name, (_, _, choice) in found.items()})
+    order = (1, 0, 2)
+    total, _, last = best_of([alpha[s, tokens] for s in order], [arcs[s, tokens] for s in order])
     if total == ABSENT:
-        return total, []
-    k, s = tokens, (1, 0, 2)[finals.index(total)]
+        return ABSENT, []
+    k, s = tokens, order[int(last)]
     path = []
     for t in reversed(range(length)):
         name = ("blank", "token", "star")[s]
         source, from_state, a = ways[name][int(back[t][name][k])]
         path.append((k, s, a))
         k, s = int(source[k]), from_state
-    return total, path[::-1]
+    return float(total), path[::-1]

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from wildctc.errors import MissingExtra
-from wildctc.lattice.arcs import Lattice, compute_dtype, lose_counts, on_device
+from wildctc.lattice.arcs import Lattice, compute_dtype, each_arc, lose_counts
+from wildctc.lattice.checks import on_device
 from wildctc.lattice.native import Gradients
 
 TILE, INTERPRETED_TILE = (16, 32), (64, 256)  # frames × outputs
@@ -78,7 +79,7 @@ def _flags(kernel: Any, lattice: Lattice) -> dict[str, Any]:
     group = min(_group(kernel, block), 1 << (lattice.logits.shape[1] - 1).bit_length())
     return {
         "STARS": num_states(lattice) == 3,
-        "WORDS": lattice.present(2) and (lattice.word_bypass is None or lattice.word_bypass.shape[1] > 0),
+        "WORDS": lattice.present(2) and (lattice.word_bypass is None or lattice.word_bypass.shape[-1] > 0),
         "GROUP": group,
         "BLOCK": block,
         "num_warps": max(1, min(16, group * block // 64)),
@@ -120,7 +121,8 @@ def pack(lattice: Lattice, dtype: torch.dtype) -> Packed:
         if w is None:
             weights += [torch.full((1,), value, dtype=dtype, device=device), 0, 0, longest + 1]
         else:
-            weights += [w.detach(), *w.stride(), w.shape[1]]
+            w = each_arc(w.detach(), longest + 1) if w.dim() == 1 else w.detach()
+            weights += [w, *w.stride(), w.shape[1]]
     kernel.pack[packed.grid](
         targets,
         lattice.words.contiguous() if lattice.words is not None else None,
@@ -236,7 +238,7 @@ def backward(
         occupied = (empty(num_positions(lattice) * length), empty(size, length), empty(size, length))
         counted: list[Any] = []
         for c in counts:
-            counted += [c, 0 if c is None else c.shape[1]]
+            counted += [c, 0 if c is None else c.shape[-1]]
         kernel.backward[packed.grid](
             logits,
             *logits.stride(),
@@ -261,9 +263,9 @@ def backward(
             log_others(lattice, dtype),
             lattice.blank,
             OCCUPANCY=wanted[0],
-            COUNT_BYPASS=counts[0] is not None,
-            COUNT_LOOP=counts[1] is not None,
-            COUNT_WORD=counts[2] is not None and packed.flags["WORDS"],
+            COUNT_BYPASS=_dimensions(counts[0]),
+            COUNT_LOOP=_dimensions(counts[1]),
+            COUNT_WORD=_dimensions(counts[2]) if packed.flags["WORDS"] else 0,
             **packed.flags,
         )
         if result is not None:
@@ -293,6 +295,11 @@ def backward(
             )
     lose_counts(counts, (passed.total.sum(1) - passed.likelihood).isnan(), lattice.target_lengths)
     return result, counts
+
+
+def _dimensions(counts: Tensor | None) -> int:
+    """2 where each arc has a count, 1 where all arcs of an utterance have one together, 0 where nobody wants one."""
+    return 0 if counts is None else counts.dim()
 
 
 def gradient_like(logits: Tensor) -> Tensor:
@@ -347,7 +354,7 @@ def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             packed.labels,
             *packed.weights,
             packed.word_start,
-            torch.empty(num_positions(lattice) * 6, dtype=dtype, device=logits.device),
+            torch.empty(num_positions(lattice) * 12, dtype=dtype, device=logits.device),
             torch.empty(num_positions(lattice) * length, dtype=torch.uint8, device=logits.device),
             score,
             position,

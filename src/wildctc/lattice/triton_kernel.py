@@ -222,7 +222,8 @@ def backward(
     """The way back. Of each frame: occupancy of each token, of blank and of ★; of each arc: its expected count.
 
     `to_b`, `to_y` and `to_s` are what a path gains that enters the state with this frame and goes on to the end.
-    Neighbours find the latter two in `scratch`, which holds two frames in turn.
+    Neighbours find the latter two in `scratch`, which holds two frames in turn. COUNT_…: 2 for the count of each arc,
+    1 for the sum of an utterance's, 0 for none.
     """
     n = (tl.program_id(0) * GROUP + tl.arange(0, GROUP)).to(tl.int64)[:, None]
     k = tl.arange(0, BLOCK).to(tl.int64)[None, :]
@@ -308,11 +309,17 @@ def backward(
             y_from = tl.load(old + source - k + width, ends & running, ABSENT)
             word_sum += tl.exp(log_add(b_from, y_from) + word_weight + to_s - total) * share
         tl.debug_barrier()
-    if COUNT_LOOP:
+    if COUNT_LOOP == 2:
         tl.store(loop_count + n * loops + k, loop_sum, inside & (k < loops))
-    if COUNT_BYPASS:
+    elif COUNT_LOOP:
+        tl.store(loop_count + n, tl.sum(tl.where(inside, loop_sum, 0.0), 1)[:, None], n < N)
+    if COUNT_BYPASS == 2:
         tl.store(bypass_count + n * bypasses + k - 1, bypass_sum, inner & (k <= bypasses))
-    if COUNT_WORD:
+    elif COUNT_BYPASS:
+        tl.store(bypass_count + n, tl.sum(tl.where(inner, bypass_sum, 0.0), 1)[:, None], n < N)
+    if COUNT_WORD == 1:
+        tl.store(word_count + n, tl.sum(tl.where(ends, word_sum, 0.0), 1)[:, None], n < N)
+    elif COUNT_WORD:
         which = tl.load(words + tl.load(starts + n, n < N, 0) + k - 1, ends, -1)
         tl.store(word_count + n * num_words + which, word_sum, (which >= 0) & (which < num_words))
 

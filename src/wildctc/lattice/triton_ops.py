@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from wildctc.lattice.arcs import Lattice, check_values, compute_dtype
+from wildctc.lattice.arcs import Lattice, compute_dtype
+from wildctc.lattice.native import check_values
 from wildctc.lattice.triton_backend import Passed, backward, forward, gradient_like, num_positions, num_states
 
 _TENSORS = 8  # the first fields of Lattice are tensors, or None
@@ -78,7 +79,7 @@ def gradients_op(
         if count is None or weight is None:
             found.append(logits.new_empty(0))
         else:
-            factor = grad.unsqueeze(1)
+            factor = grad.unsqueeze(1) if count.dim() == 2 else grad
             found.append(torch.where(factor == 0, 0, -count * factor).to(weight.dtype))
     return found
 

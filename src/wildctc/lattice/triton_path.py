@@ -1,20 +1,26 @@
 """The best path in Triton: the forward pass with max for sum, a byte per cell that remembers the choice, and the trace.
 
-In float64, as the other backends' best paths are. Candidates stand in the reference's order, and of equals the first is
-taken: ties go to the token arc.
+In float64, as the other backends' best paths are. Candidates stand in the reference's order, and ties are decided as
+there.
 """
 
 import triton
 import triton.language as tl
 
+from wildctc.lattice import reference
 from wildctc.lattice.triton_kernel import ABSENT, VARYING_STRIDES, inlined
+
+# as in reference.py: TOKEN_ARC, and 2^-44 for ROUNDING, which constants of float32 hold
+TOKEN_ARC = tl.constexpr(float(reference.TOKEN_ARC))
+ROUNDING = tl.constexpr(reference.ROUNDING)
 
 
 @inlined
-def better(best, choice, candidate, number):
-    """The candidate, if it is larger. A NaN that stands first stays."""
-    more = candidate > best
-    return tl.where(more, candidate, best), tl.where(more, number, choice)
+def better(best, arcs, choice, candidate, its_arcs, number):
+    """The candidate, if its score is larger, or ties and its arcs are preferred. A NaN that stands first stays."""
+    slack = ROUNDING * (1.0 + tl.abs(candidate))
+    more = (candidate - slack > best) | ((candidate + slack >= best) & (its_arcs > arcs))
+    return tl.where(more, candidate, best), tl.where(more, its_arcs, arcs), tl.where(more, number, choice)
 
 
 @triton.jit(do_not_specialize=VARYING_STRIDES)
@@ -26,7 +32,7 @@ def best_path(
     """Score, and of each frame position, state (0 blank, 1 token, 2 ★) and arc (1 bypass, 2 self-loop, 3 word bypass).
 
     A choice has two bits for B, two for N and three for S: the number of the candidate, in the order used here. `cells`
-    holds two frames in turn.
+    holds two frames in turn, of each the scores of B, N and S and what arcs they have: whole numbers, as float64.
     """
     n = (tl.program_id(0) * GROUP + tl.arange(0, GROUP)).to(tl.int64)[:, None]
     k = tl.arange(0, BLOCK).to(tl.int64)[None, :]
@@ -38,13 +44,18 @@ def best_path(
     label = tl.load(labels + begin + k, inside, -1).to(tl.int64)
     repeat = inner & (label == tl.load(labels + begin + k - 1, inner, -1))
     outputs = logits + n * stride_n + label * stride_c
-    cells += begin * 6 + k
+    cells += begin * 12 + k
     nothing = tl.full((GROUP, BLOCK), ABSENT, tl.float64)
     none = tl.zeros((GROUP, BLOCK), tl.int32)
     b, y, s = tl.where(k == 0, 0.0, nothing), nothing, nothing
+    b_arcs = tl.zeros((GROUP, BLOCK), tl.float64)
+    y_arcs, s_arcs = b_arcs, b_arcs
     tl.store(cells, b, inside)
     tl.store(cells + width, y, inside)
     tl.store(cells + 2 * width, s, inside)
+    tl.store(cells + 3 * width, b_arcs, inside)
+    tl.store(cells + 4 * width, y_arcs, inside)
+    tl.store(cells + 5 * width, s_arcs, inside)
     if STARS:
         star_score = tl.load(log_others)
         loop = tl.load(loop_of + begin + k, inside, ABSENT)
@@ -56,43 +67,54 @@ def best_path(
     for t in range(0, tl.max(frames)):
         tl.debug_barrier()
         running = t < frames
-        old = cells + (t % 2) * 3 * width
-        new = cells + ((t + 1) % 2) * 3 * width
+        old = cells + (t % 2) * 6 * width
+        new = cells + ((t + 1) % 2) * 6 * width
         total = tl.load(total_of + n * T + t, running, 0.0)
-        whole = tl.load(top_of + n * T + t, running, 0.0) + total
-        silence = tl.load(logits + t * stride_t + n * stride_n + blank * stride_c, running, 0.0).to(tl.float64) - whole
-        sound = tl.load(outputs + t * stride_t, inner & running, ABSENT).to(tl.float64) - whole
+        top = tl.load(top_of + n * T + t, running, 0.0)
+        silence = tl.load(logits + t * stride_t + n * stride_n + blank * stride_c, running, 0.0).to(tl.float64)
+        silence = silence - top - total
+        sound = tl.load(outputs + t * stride_t, inner & running, ABSENT).to(tl.float64) - top - total
         b_before = tl.load(old - 1, inner & running, ABSENT)
         y_before = tl.load(old + width - 1, inner & running, ABSENT)
-        to_b, way_b = better(y, none, b, 1)
-        to_y, way_y = better(y, none, tl.where(repeat, ABSENT, y_before), 1)
-        to_y, way_y = better(to_y, way_y, b_before, 2)
+        b_had = tl.load(old + 3 * width - 1, inner & running, 0.0)
+        y_had = tl.load(old + 4 * width - 1, inner & running, 0.0)
+        to_b, arcs_b, way_b = better(y, y_arcs, none, b, b_arcs, 1)
+        changed = tl.where(repeat, ABSENT, y_before)
+        to_y, arcs_y, way_y = better(y, y_arcs, none, changed, y_had + TOKEN_ARC, 1)
+        to_y, arcs_y, way_y = better(to_y, arcs_y, way_y, b_before, b_had + TOKEN_ARC, 2)
         if STARS:
             star = tl.load(others_of + n * T + t, running, 0.0) - star_score - total
             s_before = tl.load(old + 2 * width - 1, inner & running, ABSENT)
-            to_b, way_b = better(to_b, way_b, s, 2)
-            to_y, way_y = better(to_y, way_y, s_before, 3)
-            to_s, way_s = better(s, none, loop + y, 1)
-            to_s, way_s = better(to_s, way_s, loop + b, 2)
-            to_s, way_s = better(to_s, way_s, bypass + y_before, 3)
-            to_s, way_s = better(to_s, way_s, bypass + b_before, 4)
+            s_had = tl.load(old + 5 * width - 1, inner & running, 0.0)
+            to_b, arcs_b, way_b = better(to_b, arcs_b, way_b, s, s_arcs, 2)
+            to_y, arcs_y, way_y = better(to_y, arcs_y, way_y, s_before, s_had + TOKEN_ARC, 3)
+            to_s, arcs_s, way_s = better(s, s_arcs, none, loop + y, y_arcs - 1.0, 1)
+            to_s, arcs_s, way_s = better(to_s, arcs_s, way_s, loop + b, b_arcs - 1.0, 2)
+            to_s, arcs_s, way_s = better(to_s, arcs_s, way_s, bypass + y_before, y_had - 1.0, 3)
+            to_s, arcs_s, way_s = better(to_s, arcs_s, way_s, bypass + b_before, b_had - 1.0, 4)
             if WORDS:
                 from_word = old + source - k
+                b_word = tl.load(from_word, ends & running, ABSENT)
                 y_word = tl.load(from_word + width, ends & running, ABSENT)
-                to_s, way_s = better(to_s, way_s, word + y_word, 5)
-                to_s, way_s = better(to_s, way_s, word + tl.load(from_word, ends & running, ABSENT), 6)
+                b_had = tl.load(from_word + 3 * width, ends & running, 0.0)
+                y_had = tl.load(from_word + 4 * width, ends & running, 0.0)
+                to_s, arcs_s, way_s = better(to_s, arcs_s, way_s, word + y_word, y_had - 1.0, 5)
+                to_s, arcs_s, way_s = better(to_s, arcs_s, way_s, word + b_word, b_had - 1.0, 6)
             way_y += way_s * 4
-            s = tl.where(running, star + to_s, s)
+            s, s_arcs = tl.where(running, star + to_s, s), tl.where(running, arcs_s, s_arcs)
             tl.store(new + 2 * width, s, inside & running)
-        b = tl.where(running, silence + to_b, b)
-        y = tl.where(running, sound + to_y, y)
+            tl.store(new + 5 * width, s_arcs, inside & running)
+        b, b_arcs = tl.where(running, silence + to_b, b), tl.where(running, arcs_b, b_arcs)
+        y, y_arcs = tl.where(running, sound + to_y, y), tl.where(running, arcs_y, y_arcs)
         tl.store(new, b, inside & running)
         tl.store(new + width, y, inside & running)
+        tl.store(new + 3 * width, b_arcs, inside & running)
+        tl.store(new + 4 * width, y_arcs, inside & running)
         tl.store(choices + begin * T + t * width + k, way_b + way_y * 4, inside & running)
     tl.debug_barrier()
     last = k + 1 == width
-    best, into = better(y, none + 1, b, 0)
-    best, into = better(best, into, s, 2)
+    best, arcs, into = better(y, y_arcs, none + 1, b, b_arcs, 0)
+    best, arcs, into = better(best, arcs, into, s, s_arcs, 2)
     best = tl.sum(tl.where(last, best, 0.0), 1)[:, None]
     into = tl.sum(tl.where(last, into, 0), 1)[:, None]
     tl.store(score + n, tl.where(good, best, float("nan")), n < N)

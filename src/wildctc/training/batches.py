@@ -5,7 +5,8 @@ the same list up from the middle: no sampler has a state that could run ahead of
 from (seed, epoch, batch), so they do not depend on which process prepares the batch, or when.
 
 Several training processes have the list of one, and deal it out. A step's batches go round whole where their number
-allows it; else each is cut into parts first. Masks are drawn for the whole batch whatever becomes of it.
+allows it; else each is cut into parts first. Masks are drawn for the whole batch whatever becomes of it, dropout for
+each part. So the number of parts, not that of processes, decides what a run computes, and a run that goes on keeps it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from wildctc.corpora.utterance import UtteranceError
 from wildctc.distributed import ALONE, Processes, settle_before_fork
 from wildctc.errors import WildCTCError
-from wildctc.features import FeatureCache, FeatureStats, spec_augment
+from wildctc.features.augment import spec_augment
+from wildctc.features.cache import FeatureCache
+from wildctc.features.stats import FeatureStats
 from wildctc.training.config import SpecAugmentConfig
 from wildctc.training.data import Example, one_thread
+from wildctc.training.lost import Lost
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class Batch:
     """Padded features x (N, T, F) and targets (N, S), with lengths (N,); `words` as the loss takes them.
 
     seed: of the batch's dropout. counts: False for utterances that another process has too; their loss is not added.
+    lost: what could not be had and is left out, with its speed. missing: how many utterances are left out.
     """
 
     ids: list[str]
@@ -41,6 +47,19 @@ class Batch:
     references: list[list[int]]
     seed: int = 0
     counts: bool = True
+    lost: tuple[tuple[UtteranceError, float], ...] = ()
+    missing: int = 0
+
+    def only(self, rows: Sequence[int]) -> Batch:
+        """The batch with these of its rows; without any it stays as it is, but does not count."""
+        missing = (len(self.ids) - len(rows)) * self.counts
+        if not rows:
+            return replace(self, counts=False, missing=missing)
+        keep = torch.tensor(rows)
+        fields = ("x", "x_lengths", "targets", "target_lengths", "words")
+        tensors = {name: getattr(self, name)[keep] for name in fields}
+        ids, references = [self.ids[row] for row in rows], [self.references[row] for row in rows]
+        return replace(self, ids=ids, references=references, missing=missing, **tensors)
 
     def to(self, device: torch.device) -> Batch:
         """The batch on `device`, but for the lengths: they are looked at on the host, which must not wait for them."""
@@ -85,7 +104,8 @@ def plan_batches(frames: Sequence[int], budget: int, *key: int) -> list[list[int
 class Batches(Dataset[Batch | WildCTCError]):
     """The batches of one epoch, normalised and augmented as (seed, epoch, batch) says.
 
-    parts: into how many each batch is cut. Item i is part i % parts of batch i // parts.
+    parts: into how many each batch is cut. Item i is part i % parts of batch i // parts. lost: where utterances that
+    cannot be had are written down, in round `round`; None: such an utterance is an error.
     """
 
     def __init__(
@@ -97,9 +117,13 @@ class Batches(Dataset[Batch | WildCTCError]):
         augment: SpecAugmentConfig | None = None,
         key: tuple[int, ...] = (),
         parts: int = 1,
+        lost: Lost | None = None,
+        round: int = 0,
     ) -> None:
         self.examples, self.plan, self.cache, self.stats = examples, plan, cache, stats
         self.augment, self.key, self.parts = augment, key, parts
+        self.lost, self.round = lost, round
+        self.left_out = lost.until(round) if lost else frozenset()
 
     def __len__(self) -> int:
         return len(self.plan) * self.parts
@@ -112,31 +136,60 @@ class Batches(Dataset[Batch | WildCTCError]):
             return error
 
     def batch(self, index: int) -> Batch:
-        """Item number `index`. Where nothing is left for it, it borrows an utterance that does not count.
-
-        So every process has as many to go through, and waits for the others as often.
-        """
-        number, part = divmod(min(index, len(self) - 1), self.parts)
+        """Item number `index`. ~index borrows an utterance that does not count; so does a part that would be empty."""
+        number, part = divmod(index if index >= 0 else ~index, self.parts)
         size = len(self.plan[number])
-        counts = index < len(self) and part < size
+        counts = index >= 0 and part < size
         rows = range(part, size, self.parts) if counts else range(0, size, size)
         examples = [self.examples[self.plan[number][row]] for row in rows]
-        features = [torch.from_numpy(self.stats.normalize(self.cache.get(e.utterance, e.speed))) for e in examples]
-        batch = replace(collate(examples, features), seed=seed_of(*self.key, number, 1 + part), counts=counts)
-        if self.augment is None:
-            return batch
-        generator = torch.Generator().manual_seed(seed_of(*self.key, number))
-        return replace(batch, x=spec_augment(batch.x, batch.x_lengths, generator, **asdict(self.augment), rows=rows))
+        features, lost = self._features_of(examples)
+        # Zeros keep the place of what is left out until masks are drawn, which are then those of the whole batch.
+        pairs = zip(examples, features, strict=True)
+        filled = [torch.zeros(e.frames, *self.stats.mean.shape) if x is None else x for e, x in pairs]
+        seed = seed_of(*self.key, number, 1 + part)
+        batch = replace(collate(examples, filled), seed=seed, counts=counts, lost=tuple(lost))
+        if self.augment is not None:
+            generator = torch.Generator().manual_seed(seed_of(*self.key, number))
+            x = spec_augment(batch.x, batch.x_lengths, generator, **asdict(self.augment), rows=rows)
+            batch = replace(batch, x=x)
+        there = [row for row, x in enumerate(features) if x is not None]
+        return batch if len(there) == len(features) else batch.only(there)
 
-    def loader(self, start: int = 0, workers: int = 0, processes: Processes = ALONE) -> Iterator[Batch]:
+    def _features_of(
+        self, examples: Sequence[Example]
+    ) -> tuple[list[torch.Tensor | None], list[tuple[UtteranceError, float]]]:
+        """Features of each example, None for those that are left out, and the reason of those that were not so far."""
+        features: list[torch.Tensor | None] = []
+        lost = []
+        for example in examples:
+            features.append(None)
+            if (example.utterance.id, example.speed) not in self.left_out:
+                try:
+                    features[-1] = self._features(example)
+                except UtteranceError as error:
+                    lost.append((error, example.speed))
+        return features, lost
+
+    def _features(self, example: Example) -> torch.Tensor:
+        """Normalised features (frames, *shape of a frame)."""
+        features = self.cache.get(example.utterance, example.speed)
+        if len(features) != example.frames:
+            reason = f"{len(features)} frames of features, and {example.frames} when the run began: has it changed?"
+            raise UtteranceError(example.utterance, reason)
+        return torch.from_numpy(self.stats.normalize(features))
+
+    def loader(
+        self, start: int = 0, workers: int = 0, processes: Processes = ALONE, together: int = 1
+    ) -> Iterator[Batch]:
         """The batches from number `start` on, or of several processes this one's share of them.
 
-        workers: processes that prepare them.
+        workers: processes that prepare them. together: batches of an optimiser step, of which each process gets as many
+        items as any other.
         """
         if workers:
             settle_before_fork()
-        rounds = -(-len(self) // processes.size)
-        items = range(start * self.parts + processes.rank, rounds * processes.size, processes.size)
+        steps = range(start, len(self.plan), together)
+        items = [item for step in steps for item in self._share(self.plan[step : step + together], step, processes)]
         # A generator of its own: a loader draws a seed when it starts, which must not disturb the run's dropout.
         loader = DataLoader(
             self, batch_size=None, sampler=items, num_workers=workers,
@@ -146,7 +199,20 @@ class Batches(Dataset[Batch | WildCTCError]):
         for item in loader:
             if isinstance(item, WildCTCError):
                 raise item
+            if item.lost and self.lost is None:
+                raise item.lost[0][0]
+            if item.lost and self.lost is not None:
+                self.lost.add(self.round, item.lost)
             yield item
+
+    def _share(self, batches: Sequence[object], first: int, processes: Processes) -> list[int]:
+        """This process's items of a step's batches; where they do not go round, one that does not count is the last.
+
+        So every process has as many to go through, and waits for the others as often.
+        """
+        items = range(first * self.parts, (first + len(batches)) * self.parts)
+        mine = list(processes.share(items))
+        return mine if len(mine) * processes.size >= len(items) else [*mine, ~items[-1]]
 
 
 def parts_for(accumulate: int, processes: int) -> int:
@@ -156,6 +222,18 @@ def parts_for(accumulate: int, processes: int) -> int:
     [4, 2, 1, 1]
     """
     return processes // math.gcd(accumulate, processes)
+
+
+def parts_to_go_on(parts: int, accumulate: int, processes: int) -> int:
+    """Into how many parts a run that has cut its batches into `parts` cuts them when it goes on with so many processes.
+
+    As before, which draws the same dropout, while each process has a part of a step. More processes than that would
+    have nothing to do.
+
+    >>> [parts_to_go_on(4, 1, processes) for processes in (1, 3, 4, 8)]
+    [4, 4, 4, 8]
+    """
+    return parts if parts * accumulate >= processes else parts_for(accumulate, processes)
 
 
 def collate(examples: Sequence[Example], features: Sequence[torch.Tensor]) -> Batch:

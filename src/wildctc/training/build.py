@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from wildctc import Criterion
+from wildctc.criteria import Criterion
 from wildctc.errors import WildCTCError
 from wildctc.training.config import Config
 

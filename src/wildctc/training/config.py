@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from wildctc.criteria import CRITERIA
 from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.files import read_bytes
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -32,8 +33,10 @@ class DataConfig:
     dir: str = _setting(".", "the folder that `train` and `dev` are relative to")
     train: str = _setting("train.jsonl.gz", "the manifest to train on")
     dev: str = _setting("dev.jsonl.gz", "the manifest for validation after each epoch")
+    audio_root: str | None = _setting(None, "where the audio is now, if its folder was moved after `wildctc prepare`")
     lower: bool = _setting(False, "transcripts in lower case")
     strip_punctuation: bool = _setting(False, "transcripts without punctuation")
+    keep_invisible: bool = _setting(False, "transcripts with zero-width spaces, marks of direction and the like")
     units: Literal["characters", "sentencepiece"] = _setting("characters", "what the model writes")
     vocab_size: int = _setting(200, "how many pieces (SentencePiece only)")
     speeds: list[float] = field(
@@ -127,7 +130,9 @@ class TrainingConfig:
     epochs: int = _setting(30, "how many at most")
     ctc_epochs: int = _setting(0, "the first so many are plain CTC; then the criterion's schedule begins")
     patience: int | None = _setting(None, "stop after so many epochs without a better `select_by`; null: never")
-    select_by: Literal["loss", "ctc_loss", "wer"] = _setting("loss", "what the best epochs are best by, on dev")
+    select_by: Literal["cer+deletions", "wer", "ctc_loss", "loss"] = _setting(
+        "cer+deletions", "what the best epochs are best by, on dev"
+    )
     average: int = _setting(10, "how many of the best epochs have their weights averaged at the end")
     precision: Literal["float32", "bfloat16"] = _setting("float32", "of the model's forward pass in training")
     checkpoint_steps: int = _setting(200, "optimiser steps between checkpoints within an epoch")
@@ -151,7 +156,8 @@ class Config:
 
 # Settings that may differ when a run is continued: they do not touch its weights.
 FREE_ON_RESUME = {
-    "data.dir", "data.cache", "data.cache_limit_gb", "data.workers", "data.max_bad", "training.checkpoint_steps",
+    "data.dir", "data.audio_root", "data.cache", "data.cache_limit_gb", "data.workers", "data.max_bad",
+    "training.checkpoint_steps",
 }  # fmt: skip
 
 # Settings where 0 switches something off; all other numbers but a schedule's must be greater.
@@ -170,8 +176,8 @@ def load_recipe(name_or_path: str) -> Config:
     path = Path(name_or_path)
     if path.is_file():
         try:
-            return parse_yaml(path.read_text(encoding="utf-8"), str(path))
-        except (OSError, UnicodeDecodeError) as error:
+            return parse_yaml(read_bytes(path, RECIPE_BYTES).decode(), str(path))
+        except UnicodeDecodeError as error:
             raise WildCTCError(f"{path}: cannot be read as a recipe ({error})") from None
     if name_or_path not in shipped_recipes():
         raise WildCTCError(f"no recipe {name_or_path!r}: give a YAML file or one of {', '.join(shipped_recipes())}")
@@ -197,6 +203,27 @@ Settings and their defaults, which a recipe changes and the command line overrid
 {chr(10).join(lines)}"""
 
 
+def settings_table(config: Config, recipe: str) -> str:
+    """Every setting of a run with its value and where that comes from: default, recipe or command line."""
+    values, theirs, defaults = (flatten(to_dict(c)) for c in (config, load_recipe(recipe), Config()))
+    width, values_width = max(map(len, values)), max(len(_shown(value)) for value in values.values())
+    lines = []
+    for key, value in values.items():
+        shown = _shown(value)
+        if value != theirs[key]:
+            source = f"command line; {_shown(theirs[key])} in recipe {recipe}"
+        else:
+            source = f"recipe {recipe}" if value != defaults[key] else "default"
+        lines.append(f"{key:<{width}}  {shown:<{values_width}}  {source}")
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    """A value as it would be given on the command line."""
+    words = value if isinstance(value, list) else [value]
+    return " ".join("null" if w is None else str(w).lower() if isinstance(w, bool) else str(w) for w in words)
+
+
 def _describe(settings: Any, prefix: str = "") -> list[tuple[str, str]]:
     """Each setting as it would be given, and what it does."""
     hints = typing.get_type_hints(type(settings))
@@ -206,20 +233,26 @@ def _describe(settings: Any, prefix: str = "") -> list[tuple[str, str]]:
         if dataclasses.is_dataclass(value):
             rows += _describe(value, f"{setting.name}.")
             continue
-        words = value if isinstance(value, list) else [value]
-        shown = " ".join("null" if w is None else str(w).lower() if isinstance(w, bool) else str(w) for w in words)
         kind, about = hints[setting.name], setting.metadata["about"]
         choices = f" ({', '.join(typing.get_args(kind))})" if typing.get_origin(kind) is Literal else ""
-        rows.append((f"--{prefix}{setting.name} {shown}", about + choices))
+        rows.append((f"--{prefix}{setting.name} {_shown(value)}", about + choices))
     return rows
+
+
+MOST_BRACKETS, RECIPE_BYTES = 1000, 50_000  # of a recipe, which has a few thousand bytes
 
 
 def parse_yaml(text: str, where: str) -> Config:
     """A configuration from YAML text; `where` names its source in error messages."""
     yaml = _yaml()
     try:
+        # A run's config.yaml may come from a stranger: a line of brackets takes minutes, a few aliases all memory.
+        if text.count("[") + text.count("{") > MOST_BRACKETS:
+            raise WildCTCError(f"{where}: more than {MOST_BRACKETS} brackets; settings have a few")
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            raise WildCTCError(f"{where}: aliases (*name) are not read; write the value out")
         content = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # the second: dates and numbers that are none
         raise WildCTCError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise WildCTCError(f"{where}: expected settings as `key: value`, found {type(content).__name__}")
@@ -282,6 +315,7 @@ def apply_arguments(config: Config, arguments: list[str]) -> None:
         if not word.startswith("--"):
             raise WildCTCError(f"command line: did not expect {word!r}; settings are written --name value")
         key, equals, text = word[2:].partition("=")
+        key = key.replace("-", "_")  # as the options of other commands are written
         values = [text] if equals else []
         while not equals and words and not words[0].startswith("--"):
             values.append(words.pop(0))
@@ -307,7 +341,7 @@ def validate(config: Config) -> None:
     if config.training.ctc_epochs >= config.training.epochs:
         raise WildCTCError(
             f"training.ctc_epochs ({config.training.ctc_epochs}) must be less than training.epochs "
-            f"({config.training.epochs}): nothing would be trained with the criterion"
+            f"({config.training.epochs}): nothing would be trained with the criterion; lower --training.ctc_epochs"
         )
     if config.encoder.subsampling not in (1, 2, 4):
         raise WildCTCError(f"encoder.subsampling must be 1, 2 or 4, got {config.encoder.subsampling}")

@@ -10,20 +10,26 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from wildctc import infeasible
-from wildctc.corpora import Rejects, Utterance, UtteranceError, check_audio, load_manifest
+from wildctc.audio.sound_files import check_audio
+from wildctc.corpora.manifest import load_manifest
+from wildctc.corpora.preparation import Rejects
+from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.distributed import ALONE, Processes
 from wildctc.errors import WildCTCError
-from wildctc.features import FeatureCache, FeatureStats
+from wildctc.features.cache import FeatureCache
+from wildctc.features.stats import FeatureStats
 from wildctc.files import write_text
+from wildctc.lattice.feasibility import infeasible
 from wildctc.progress import progress
-from wildctc.text import CharUnits, Normalizer, SentencePieceUnits, Units, describe
+from wildctc.text.normalisation import Normalizer
+from wildctc.text.units import CharUnits, SentencePieceUnits, Units, name_characters
 from wildctc.training.config import DataConfig
 
 log = logging.getLogger(__name__)
@@ -52,15 +58,28 @@ def find_manifest(config: DataConfig, split: str) -> Path:
 def read_split(config: DataConfig, split: str) -> list[Utterance]:
     """The utterances of the `train` or `dev` manifest; of a manifest with several splits, those of that name."""
     path = find_manifest(config, split)
-    utterances = load_manifest(path)
+    utterances = load_manifest(path, audio_root=config.audio_root)
     if len({u.split for u in utterances}) > 1:
-        utterances = load_manifest(path, split)
+        utterances = load_manifest(path, split, config.audio_root)
     return utterances
+
+
+def remember_durations(utterances: Sequence[Utterance], record: Path) -> list[Utterance]:
+    """Utterances; those without a duration, since their audio cannot be read now, as the run knew them when it began.
+
+    record: what `usable` wrote then, if it did.
+    """
+    found = _read_record(record) if any(u.duration == 0 for u in utterances) else None
+    known = found.durations if found else {}
+    return [
+        replace(u, duration=known[u.id][0], channel=known[u.id][1]) if u.duration == 0 and u.id in known else u
+        for u in utterances
+    ]
 
 
 def make_units(config: DataConfig, utterances: Sequence[Utterance]) -> Units:
     """The units of the training transcripts; the same transcripts give the same units."""
-    normalizer = Normalizer(lower=config.lower, strip_punctuation=config.strip_punctuation)
+    normalizer = Normalizer(config.lower, config.strip_punctuation, config.keep_invisible)
     texts = [u.text for u in utterances]
     if config.units == "characters":
         return CharUnits.train(texts, normalizer)
@@ -83,7 +102,7 @@ def usable(
     output_lengths: frames of features → frames after the encoder. record: where the scan of the audio is kept, so
     that a continued run need not repeat it. quiet: they were reported before.
     """
-    rejects = (_SilentRejects if quiet else Rejects)(config.max_bad, option="--data.max_bad")
+    rejects = Rejects(config.max_bad, option="--data.max_bad", shown=0 if quiet else 10)
     readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
     frames = scan_once(record, readable, cache, speeds, config.workers, rejects, processes)
     heard = [u for u in readable if u.id in frames]
@@ -131,7 +150,7 @@ def scan_once(
     if found is None:
         found = scan(utterances, cache, speeds, workers, record.stem, processes)
         if processes.first:
-            _write_scan(record, key, *found)
+            _write_scan(record, key, utterances, *found)
     frames, errors = found
     for error in errors:
         rejects.add(error)
@@ -159,31 +178,58 @@ def scan(
         if isinstance(found, WildCTCError) and not isinstance(found, UtteranceError):
             raise found  # not one utterance's fault: a cache that cannot be written
         mine.append((index, found))
+    processes.barrier()  # for which one process may be much slower than another
     all_found = sorted((row for rows in processes.gather(mine) for row in rows), key=lambda row: row[0])
     frames = {utterances[index].id: found for index, found in all_found if isinstance(found, list)}
     return frames, [found for _, found in all_found if isinstance(found, UtteranceError)]
 
 
+class _Record(NamedTuple):
+    """What a scan found, of data with this fingerprint; durations: by id, with the channel."""
+
+    fingerprint: str
+    frames: dict[str, list[int]]
+    errors: list[UtteranceError]
+    durations: dict[str, tuple[float, int | None]]
+
+
+def _read_record(record: Path) -> _Record | None:
+    """What an earlier scan found; None when there was none. A damaged record is scanned for again."""
+    try:
+        content = json.loads(record.read_text(encoding="utf-8"))
+        if content.get("checksum", checksum := _record_checksum(content)) != checksum:
+            raise ValueError("its content does not match its checksum")
+        errors = [UtteranceError(Utterance(bad["id"], Path(bad["path"])), bad["reason"]) for bad in content["bad"]]
+        return _Record(content["fingerprint"], content["frames"], errors, content.get("durations", {}))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("%s: damaged (%s); looking through the audio again", record, error)
+        return None
+
+
 def _read_scan(record: Path, key: str) -> Scanned | None:
-    if not record.exists():
-        return None
-    content = json.loads(record.read_text(encoding="utf-8"))
-    if content["fingerprint"] != key:
-        return None
-    errors = [UtteranceError(Utterance(bad["id"], Path(bad["path"])), bad["reason"]) for bad in content["bad"]]
-    return content["frames"], errors
+    found = _read_record(record)
+    return (found.frames, found.errors) if found and found.fingerprint == key else None
 
 
-def _write_scan(record: Path, key: str, frames: dict[str, list[int]], errors: list[UtteranceError]) -> None:
+def _write_scan(
+    record: Path,
+    key: str,
+    utterances: Sequence[Utterance],
+    frames: dict[str, list[int]],
+    errors: list[UtteranceError],
+) -> None:
     bad = [{"id": e.id, "path": str(e.path), "reason": e.reason} for e in errors]
-    write_text(record, json.dumps({"fingerprint": key, "bad": bad, "frames": frames}, ensure_ascii=False))
+    durations = {u.id: (u.duration, u.channel) for u in utterances if u.id in frames}
+    found = {"bad": bad, "frames": frames, "durations": durations}
+    content = {"fingerprint": key, "checksum": _record_checksum(found), **found}
+    write_text(record, json.dumps(content, ensure_ascii=False))
 
 
-class _SilentRejects(Rejects):
-    """Counts without a word."""
-
-    def add(self, error: UtteranceError) -> None:
-        self.errors[str(error)] = error
+def _record_checksum(content: dict[str, Any]) -> str:
+    found = [content["bad"], content["frames"], content.get("durations")]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
 
 class _Scan(Dataset[tuple[int, list[int] | WildCTCError]]):
@@ -207,7 +253,7 @@ class _Scan(Dataset[tuple[int, list[int] | WildCTCError]]):
 
 def _text_is_usable(utterance: Utterance, units: Units, rejects: Rejects) -> bool:
     if outside := units.missing(utterance.text):
-        rejects.add(UtteranceError(utterance, f"characters outside the units: {describe(outside)}"))
+        rejects.add(UtteranceError(utterance, f"characters outside the units: {name_characters(outside)}"))
         return False
     if not units.encode(utterance.text):
         rejects.add(UtteranceError(utterance, "empty transcript"))

@@ -1,4 +1,4 @@
-"""Noticing that a run has gone wrong, within 50 steps, and saying which weight to change.
+"""Noticing that a run has gone wrong, within 50 steps, and saying which setting to change.
 
 Three things happen. The loss or the gradient stops being finite: that is the end of the run. All tokens are bypassed,
 so that the model is no longer told what was said; or wildcard self-loops that are rewarded take the frames: both leave
@@ -14,31 +14,30 @@ from dataclasses import dataclass
 
 import torch
 
-from wildctc import Criterion, Wildcards, wildcard_posteriors
+from wildctc.criteria import CRITERIA, Criterion
 from wildctc.distributed import ALONE, Processes
 from wildctc.errors import Diverged
+from wildctc.lattice.arcs import Wildcards
+from wildctc.lattice.functional import wildcard_posteriors
 from wildctc.training.batches import Batch
-from wildctc.training.evaluation import has_arcs
+from wildctc.training.evaluation import Evaluation, has_arcs
 
 log = logging.getLogger(__name__)
 CHECK_EVERY = 20  # two looks in a row must agree: 40 steps
 MAX_SKIPPED = 0.5  # a token that the audio supports at all is bypassed with a probability far below this
 MAX_SELF_LOOPS = 0.25  # a frame; half is the most possible, since a blank must stand between two
+MORE_CTC = 4  # epochs of plain CTC that are advised beyond those that the run had
+WORSE = 2  # times the loss of guessing: no model that has learned anything comes near it
+HOPELESS = 0.9  # CER
 EPOCHS = 3  # so many in a row from their first look to their last: the run ends
 
 
 @dataclass(frozen=True)
 class Collapse:
-    """What was found, and the weight that is to blame."""
+    """What was found, and the arcs that are to blame."""
 
     found: str
     weight: str
-    value: float
-
-    def __str__(self) -> str:
-        advice = f"raise |{self.weight}|" if self.value <= 0 else f"{self.weight} is a reward: make it a penalty"
-        better = f"--schedule.{self.weight} {_stronger(self.value):g}"
-        return f"{self.found}; {advice}, now {self.value:g}: {better}"
 
 
 class DivergenceWatch:
@@ -47,10 +46,11 @@ class DivergenceWatch:
     Several processes find the same, since they look at each other's arcs too.
     """
 
-    def __init__(self, criterion: Criterion, collapsed_epochs: int = 0, processes: Processes = ALONE) -> None:
-        self.criterion, self.processes = criterion, processes
-        self.collapsed_epochs = collapsed_epochs
+    def __init__(self, criterion: Criterion, ctc_epochs: int = 0, processes: Processes = ALONE) -> None:
+        self.criterion, self.ctc_epochs, self.processes = criterion, ctc_epochs, processes
+        self.collapsed_epochs = 0
         self.in_a_row, self.warned, self.whole_epoch = 0, False, True
+        self.last: Collapse | None = None
 
     def numbers(self, step: int, loss: float, norm: float, ids: list[str]) -> None:
         """Stop at a loss or a gradient that is not finite."""
@@ -61,7 +61,7 @@ class DivergenceWatch:
         weights = self.criterion.wildcards
         names = [n for n in ("word_bypass", "bypass", "self_loop") if getattr(weights, n) is not None]
         if names:
-            advice += f", or raise |{names[0]}|, now {getattr(weights, names[0]):g} (--schedule.{names[0]})"
+            advice += f", or make wildcards dearer ({options(stricter(self.criterion, names[0]))})"
         where = f"step {step} (utterances {', '.join(ids[:3])}, …)"
         raise Diverged(f"training has diverged: the {what} of {where} is {value}; {advice}")
 
@@ -74,7 +74,7 @@ class DivergenceWatch:
         self.in_a_row = self.in_a_row + 1 if collapse else 0
         self.whole_epoch = self.whole_epoch and collapse is not None
         if collapse and self.in_a_row >= 2 and not self.warned:
-            log.warning("step %d: training is collapsing to wildcards: %s", step, collapse)
+            log.warning("step %d: training is collapsing to wildcards: %s", step, self.say(collapse))
             self.warned = True
         self.last = collapse
 
@@ -83,33 +83,101 @@ class DivergenceWatch:
         self.collapsed_epochs = self.collapsed_epochs + 1 if self.whole_epoch and self.in_a_row else 0
         self.warned, self.whole_epoch = False, True
         if self.collapsed_epochs >= EPOCHS:
-            raise Diverged(f"training has collapsed to wildcards by step {step}: {self.last}")
+            assert self.last is not None  # the last look of the epoch found it too
+            raise Diverged(f"training has collapsed to wildcards by step {step}: {self.say(self.last)}")
+
+    def say(self, collapse: Collapse) -> str:
+        """The finding, the weight now and in the first epoch, and what to do about it."""
+        name = collapse.weight
+        first, now = (getattr(w, name) for w in (self.criterion.settings, self.criterion.wildcards))
+        weight = f"{name} is {now:.3g}, in the criterion's first epoch {first:g}"
+        if first > 0:
+            weight += ", a reward"
+        ways = [options(stricter(self.criterion, name))]
+        by_epoch = self.criterion.settings.schedule == "epoch" and getattr(self.criterion.settings, f"{name}_tau") < 1
+        if first <= 0 and by_epoch:  # an entropy schedule moves on in epochs of plain CTC
+            ways.insert(0, f"--training.ctc_epochs {self.ctc_epochs + MORE_CTC}")
+        return f"{collapse.found}; {weight}; train again, in another --out, with {' or '.join(ways)}"
+
+
+def check_model(found: Evaluation) -> None:
+    """Refuse a model that knows less than none, and say it if one gets next to nothing right.
+
+    found: of the model on held-out speech, at the end of training.
+    """
+    if not found.ctc_loss <= WORSE * found.guessing:
+        raise Diverged(
+            f"training has diverged: the model's CTC loss on dev is {found.ctc_loss:.3g}, guessing would have "
+            f"{found.guessing:.3g} at most; lower --optimizer.lr or raise --optimizer.warmup_steps, in another --out"
+        )
+    if found.cer >= HOPELESS:
+        log.warning(
+            "the model gets next to nothing right: dev CER %.0f%%, %.0f%% of the characters left out; it needs more "
+            "epochs or more speech, or the transcripts are not those of the audio",
+            100 * found.cer, 100 * found.deletions,
+        )  # fmt: skip
+
+
+def stricter(criterion: Criterion, weight: str) -> dict[str, float]:
+    """The setting of the schedule that makes arcs dearer from now on, if these were too cheap.
+
+    A first weight that is weaker than the published one becomes that; a reward becomes a penalty. If the first weight
+    has held and its relaxation came too early, the schedule is made slower. Otherwise the first weight is too weak:
+    specification §6 goes from −19 to −25 to −30.
+
+    >>> stricter(Criterion("otc-tw", word_bypass=-5.0), "word_bypass")
+    {'word_bypass': -19.0}
+    >>> stricter(Criterion("otc-w"), "self_loop")
+    {'self_loop': -1.0}
+    """
+    settings = criterion.settings
+    first, published = (getattr(s, weight) for s in (settings, CRITERIA[criterion.name]))
+    if published is not None and published < min(0, first):
+        return {weight: published}
+    if first > -1:
+        return {weight: -1.0}
+    if getattr(criterion.wildcards, weight) > first:
+        if not criterion.needs_entropy:
+            return {"epoch_scale": settings.epoch_scale / 2}
+        reached = criterion.entropy_decay.smooth
+        return {"h_low": min(settings.h_low, reached or settings.h_low) / 2}
+    return {weight: next((w for w in (-25.0, -30.0) if w < first), 2 * first)}
+
+
+def options(settings: dict[str, float]) -> str:
+    """Settings of the schedule as they are given on the command line."""
+    return " ".join(f"--schedule.{name} {value:.3g}" for name, value in settings.items())
 
 
 def look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards) -> list[float]:
-    """What `find_collapse` judges, as sums: tokens, those skipped, those bypassed, frames, self-loops, likelihood."""
+    """What `find_collapse` judges, as sums: tokens, words, tokens skipped and bypassed, frames, loops, likelihood."""
     post = wildcard_posteriors(
         logits.detach(), batch.targets, lengths, batch.target_lengths, wildcards=wildcards, words=batch.words
     )
-    arcs = (batch.target_lengths, post.skipped, post.bypass, lengths, post.self_loop, post.log_likelihood)
+    words = batch.words.amax(1) + 1
+    arcs = (batch.target_lengths, words, post.skipped, post.bypass, lengths, post.self_loop, post.log_likelihood)
     return [0.0 if family is None or not batch.counts else float(family.sum()) for family in arcs]
 
 
 def find_collapse(seen: list[float], wildcards: Wildcards) -> Collapse | None:
     """Whether the tokens are bypassed rather than recognised, or the frames taken by rewarded self-loops."""
-    tokens, skipped, bypassed, frames, self_loops, log_likelihood = seen
+    tokens, words, skipped, bypassed, frames, self_loops, log_likelihood = seen
     skipped, bypassed, loops = skipped / max(1, tokens), bypassed / max(1, tokens), self_loops / max(1, frames)
     if skipped >= MAX_SKIPPED:
-        name = "bypass" if bypassed > skipped / 2 else "word_bypass"
-        return Collapse(f"{skipped:.0%} of the tokens are bypassed", name, float(getattr(wildcards, name)))
+        found = f"{skipped:.0%} of the tokens are bypassed"
+        return Collapse(found, _cheap(wildcards, tokens / max(1, words), bypassed > skipped / 2))
     # Early in training loops are many and mean nothing; a likelihood above 1 says that they are there for the reward.
     if wildcards.self_loop is not None and loops >= MAX_SELF_LOOPS and log_likelihood > 0:
-        return Collapse(f"wildcard self-loops take {loops:.0%} of the frames", "self_loop", float(wildcards.self_loop))
+        return Collapse(f"wildcard self-loops take {loops:.0%} of the frames", "self_loop")
     return None
 
 
-def _stronger(weight: float) -> float:
-    """The next weight to try: SPEC §6 goes from −19 to −25 to −30; a reward becomes a penalty first."""
-    if weight > -1:
-        return -1.0
-    return next((w for w in (-5.0, -25.0, -30.0) if w < weight), 2 * weight)
+def _cheap(wildcards: Wildcards, word_length: float, mostly_tokens: bool) -> str:
+    """The arcs without which there would be no collapse.
+
+    Where a word's tokens, bypassed one by one, cost less than its word bypass, a dearer word bypass would not help.
+    """
+    if wildcards.word_bypass is None or wildcards.bypass is None:
+        return "bypass" if wildcards.word_bypass is None else "word_bypass"
+    token, word = float(wildcards.bypass), float(wildcards.word_bypass)
+    return "bypass" if mostly_tokens or token * word_length > word else "word_bypass"

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
-from wildctc import Wildcards, predictive_entropy, wildcard_ctc_loss, wildcard_posteriors
-from wildctc.decoding import greedy
+from wildctc.criteria import predictive_entropy
 from wildctc.distributed import ALONE, Processes
-from wildctc.recognizer import Recognizer
-from wildctc.scoring import cer, wer
+from wildctc.lattice.arcs import Wildcards
+from wildctc.lattice.functional import wildcard_ctc_loss, wildcard_posteriors
+from wildctc.recognizer.decoding import greedy
+from wildctc.recognizer.model import Recognizer
+from wildctc.scoring.error_rates import cer, wer
 from wildctc.training.batches import Batch
 
-# The probe of SPEC §4: the token graph at weight 0, the same for every criterion, plain CTC included.
+# The probe of specification §4: the token graph at weight 0, the same for every criterion, plain CTC included.
 PROBE = Wildcards(bypass=0.0, self_loop=0.0)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Losses are means over utterances; `entropy` is None when the model gives all its probability to blank."""
+    """Losses are means over utterances; `entropy` is None when the model gives all its probability to blank.
+
+    deletions: the share of the references' characters that the model leaves out, a part of `cer`.
+    guessing: what the CTC loss would be at most if all outputs had the same probability.
+    """
 
     loss: float
     ctc_loss: float
@@ -28,6 +35,8 @@ class Evaluation:
     bypass_posterior: float
     wer: float
     cer: float
+    deletions: float
+    guessing: float
 
 
 @torch.no_grad()
@@ -39,7 +48,7 @@ def evaluate(
     batches: of several processes each has its share, and all get the same numbers.
     """
     model.eval()
-    loss = ctc_loss = bypassed = numerator = denominator = utterances = tokens = 0.0
+    loss = ctc_loss = guessing = bypassed = numerator = denominator = utterances = tokens = 0.0
     references, hypotheses = [], []
     for batch in batches:
         logits, lengths = _logits(model, batch)
@@ -47,6 +56,7 @@ def evaluate(
         ctc = float(wildcard_ctc_loss(*arguments, reduction="sum"))
         ctc_loss += ctc
         loss += _loss(arguments, wildcards, batch) if has_arcs(wildcards) else ctc
+        guessing += float(lengths.sum()) * math.log(logits.shape[2])
         bypassed += _bypassed(arguments)
         part = predictive_entropy(logits.transpose(0, 1), lengths)
         numerator, denominator = numerator + float(part[0]), denominator + float(part[1])
@@ -56,7 +66,8 @@ def evaluate(
         hypotheses += [model.units.decode(greedy(x[:n])[0]) for x, n in zip(logits, lengths.tolist(), strict=True)]
     words, characters = wer(references, hypotheses), cer(references, hypotheses)
     sums = [loss, ctc_loss, utterances, numerator, denominator, bypassed, tokens]
-    sums += [words.total, words.reference, characters.total, characters.reference]
+    sums += [words.total, words.reference, characters.total, characters.deletions, characters.reference, guessing]
+    processes.barrier()  # shares of dev differ, and features that are not cached take long
     loss, ctc_loss, utterances, numerator, denominator, bypassed, tokens, *errors = processes.sum(sums)
     return Evaluation(
         loss / utterances,
@@ -64,7 +75,9 @@ def evaluate(
         numerator / denominator if denominator != 0 else None,
         bypassed / max(1, tokens),
         errors[0] / max(1, errors[1]),
-        errors[2] / max(1, errors[3]),
+        errors[2] / max(1, errors[4]),
+        errors[3] / max(1, errors[4]),
+        errors[5] / utterances,
     )
 
 

@@ -20,27 +20,42 @@ from typing import Any
 
 import torch
 
-from wildctc import Wildcards, wildcard_ctc_loss
 from wildctc.distributed import ALONE, Processes, average_statistics, in_parallel, process_group
 from wildctc.errors import WildCTCError
-from wildctc.features import FeatureCache, FeatureStats, make_front_end
-from wildctc.files import load_tensors, make_folder, only_one, save_tensors, write_atomically, write_text
+from wildctc.features.cache import FeatureCache
+from wildctc.features.front_end import make_front_end
+from wildctc.features.stats import FeatureStats
+from wildctc.features.trust import remember
+from wildctc.files import make_folder, only_one, remove_parts, write_atomically, write_text
+from wildctc.lattice.arcs import Wildcards
+from wildctc.lattice.functional import wildcard_ctc_loss
 from wildctc.progress import progress
-from wildctc.recognizer import Recognizer
-from wildctc.training.batches import Batch, Batches, parts_for, plan_batches, seed_of
+from wildctc.recognizer.model import Recognizer
+from wildctc.training.batches import Batch, Batches, parts_for, parts_to_go_on, plan_batches, seed_of
 from wildctc.training.build import encoder_settings, find_device, make_criterion
-from wildctc.training.checkpoints import Checkpoints, average, holds
-from wildctc.training.config import Config, differences, parse_yaml, to_yaml, validate
-from wildctc.training.data import Example, digest, feature_stats, find_manifest, make_units, read_split, usable
-from wildctc.training.divergence import DivergenceWatch
+from wildctc.training.checkpoints import Checkpoints, average, begun, holds
+from wildctc.training.config import Config, differences, load_recipe, to_yaml, validate
+from wildctc.training.data import (
+    Example,
+    digest,
+    feature_stats,
+    find_manifest,
+    make_units,
+    read_split,
+    remember_durations,
+    usable,
+)
+from wildctc.training.divergence import DivergenceWatch, check_model
 from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
-from wildctc.training.rates import learning_rate
+from wildctc.training.extension import earlier_lengths, forget, length_at, lengthen
+from wildctc.training.lost import Lost
+from wildctc.training.lr_schedule import learning_rate
 from wildctc.training.reports import WEIGHTS, Metrics, Reports, model_card, start_log
-from wildctc.training.trunk import branch_off
+from wildctc.training.selection import best_epochs
+from wildctc.training.warm_start import branch_off
 
 log = logging.getLogger(__name__)
 TRAIN_SAMPLE = 100  # training utterances on which the bypass posterior is followed
-SELECT = {"loss": "valid_loss", "ctc_loss": "valid_ctc_loss", "wer": "valid_wer"}
 
 
 def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> Path:
@@ -58,6 +73,8 @@ def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> P
             start_log(run)
             if processes.first:
                 _same_run(run, config)
+                for folder in (run, run / "data", run / "model"):
+                    remove_parts(folder)
                 if trunk is not None:
                     branch_off(Path(trunk), run, config)
                 write_text(run / "config.yaml", to_yaml(config))
@@ -75,11 +92,21 @@ def _check(config: Config) -> None:
 
 def _same_run(run: Path, config: Config) -> None:
     path = run / "config.yaml"
-    if not (run / "checkpoints" / "last.safetensors").exists() or not path.exists():
+    if not begun(run):
+        forget(run)
         return
-    changed = differences(parse_yaml(path.read_text(encoding="utf-8"), str(path)), config)
+    if not path.exists():
+        return
+    old = load_recipe(str(path))
+    longer = config.training.epochs > old.training.epochs
+    changed = [c for c in differences(old, config) if not (longer and c.startswith("training.epochs:"))]
     if changed:
-        raise WildCTCError(f"{run} holds a run with other settings ({'; '.join(changed[:3])}): choose another --out")
+        raise WildCTCError(
+            f"{run} holds a run with other settings ({'; '.join(changed[:3])}): "
+            "repeat its settings, or choose another --out"
+        )
+    if longer:
+        lengthen(run, old, config)
 
 
 class Trainer:
@@ -98,44 +125,59 @@ class Trainer:
             betas=(0.9, 0.98),
             weight_decay=config.optimizer.weight_decay,
         )
-        self.total_steps = config.training.epochs * len(self._groups(1))  # epochs differ by a step at most
+        self.lengths = [*earlier_lengths(run), config.training.epochs]
+        self.steps_per_epoch = len(self._groups(1))  # epochs differ by a step at most
         self.parts = parts_for(config.optimizer.accumulate, processes.size)
         self.checkpoints = Checkpoints(run / "checkpoints", writes=processes.first)
         self.epoch, self.group, self.step = 1, 0, 0  # the next optimiser step: `group` of `epoch`
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0  # of this epoch so far
         self.history: list[Metrics] = []
         self.spent = {"loss": 0.0, "data": 0.0, "all": 0.0}  # seconds of training steps in this session
-        self.watch = DivergenceWatch(self.criterion, processes=processes)
+        if processes.first:
+            self.model.describe(self.checkpoints.folder)  # so that the last checkpoint can be used before the end
+        self.watch = DivergenceWatch(self.criterion, config.training.ctc_epochs, processes)
         self._restore()
+        self.stats = self.model.stats
         self.parallel = in_parallel(self.model) if processes.size > 1 else None
 
     # ------------------------------------------------------------------------------------------------------- set-up
 
     def _load_data(self) -> None:
         config, data = self.config, self.config.data
-        everything, dev = read_split(data, "train"), read_split(data, "dev")
+        found = make_folder(self.run_folder / "data")
+        everything, dev = (
+            remember_durations(read_split(data, split), found / f"{split}.json") for split in ("train", "dev")
+        )
         train = [u for u in everything if u.duration <= data.max_duration]
         if len(train) < len(everything):
             log.info("%d utterances longer than %g s left out", len(everything) - len(train), data.max_duration)
         units = make_units(data, train)
         front_end = asdict(config.features)
         self.cache = FeatureCache(data.cache, make_front_end(front_end))
+        if self.processes.first:
+            remember(front_end)
         wanted = [(u, speed) for u in train for speed in data.speeds] + [(u, 1.0) for u in dev]
         self.cache.check_room(wanted, data.cache_limit_gb)
         torch.manual_seed(seed_of(config.seed))
         # The model comes first, since it decides how many frames a transcript needs; the statistics follow below.
         self.model = Recognizer(front_end, encoder_settings(config), units)
         lengths = self.model.output_lengths
-        found = make_folder(self.run_folder / "data")
-        self.again = self.processes.tell((self.run_folder / "checkpoints" / "last.safetensors").exists())
+        self.again = self.processes.tell(begun(self.run_folder))
         rest = (self.again, self.processes)
         self.train = usable(train, units, self.cache, data, data.speeds, lengths, found / "train.json", *rest)
         self.dev = usable(dev, units, self.cache, data, [1.0], lengths, found / "dev.json", *rest)
         if not self.train or not self.dev:
             raise WildCTCError("no usable utterances: see the reasons above")
         self.data = digest(self.train + self.dev)
-        self.stats = self._stats(found / "stats.safetensors")
-        self.model.set_stats(self.stats)
+        if not self.again and self.processes.first:
+            for path in found.glob("lost-*.json"):
+                path.unlink()
+        self.lost = {
+            split: Lost(found, split, len({e.utterance.id for e in examples}), data.max_bad, self.processes.rank)
+            for split, examples in (("train", self.train), ("dev", self.dev))
+        }
+        if not self.again:  # else they come with the weights: a continued run must normalise with the same bits
+            self.model.set_stats(self._stats())
         self.model.to(self.device)
         copies = len(data.speeds)
         self.hours = sum(e.utterance.duration for e in self.train) / 3600 / copies
@@ -145,31 +187,44 @@ class Trainer:
             len(units), sum(p.numel() for p in self.model.parameters()) / 1e6,
         )  # fmt: skip
 
-    def _stats(self, path: Path) -> FeatureStats:
-        """Computed when the run starts and kept: a continued run must normalise with the same bits."""
-        if not self.again and self.processes.first:
-            stats = feature_stats(self.train, self.cache)
-            save_tensors(path, {"mean": torch.from_numpy(stats.mean), "std": torch.from_numpy(stats.std)}, {})
-        self.processes.barrier()
-        tensors, _ = load_tensors(path)
-        return FeatureStats(tensors["mean"].numpy(), tensors["std"].numpy())
+    def _stats(self) -> FeatureStats:
+        """Computed by the first process, for all."""
+        stats = feature_stats(self.train, self.cache) if self.processes.first else None
+        self.processes.barrier()  # however long that takes
+        found = self.processes.tell(stats)
+        assert found is not None
+        return found
 
     def _restore(self) -> None:
-        state = self.checkpoints.restore(self.model, self.optimizer, self.model.units.fingerprint())
-        if state is None:
+        path = self.processes.tell(self.checkpoints.find() if self.processes.first else None)
+        if path is None:
             return
+        state = self.checkpoints.restore(path, self.model, self.optimizer, self.model.units.fingerprint())
         if state["data"] != self.data:
             raise WildCTCError(f"{self.run_folder}: the data has changed since the run began; choose another --out")
-        if state.get("processes", 1) != self.processes.size:
-            raise WildCTCError(
-                f"{self.run_folder}: the run began with {state.get('processes', 1)} processes and cannot go on with "
-                f"{self.processes.size}, which would draw another dropout; start as many, or choose another --out"
-            )
+        self._take_parts(state)
         self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
         self.history, self.watch.collapsed_epochs = state["history"], state["collapsed_epochs"]
         self.criterion.load_state_dict(state["criterion"])
-        log.info("continuing from %s: epoch %d, step %d", self.checkpoints.last, self.epoch, self.step)
+        log.info("continuing from %s: epoch %d, step %d", path, self.epoch, self.step)
+
+    def _take_parts(self, state: dict[str, Any]) -> None:
+        """Keep the number of parts that the run's batches are cut into, whatever that of processes, where possible."""
+        accumulate, size = self.config.optimizer.accumulate, self.processes.size
+        had = state.get("processes", 1)
+        parts = state.get("parts", parts_for(accumulate, had))
+        self.parts = parts_to_go_on(parts, accumulate, size)
+        if self.parts != parts:
+            log.warning(
+                "the run had %d processes and goes on with %d: batches are cut into %d parts, not %d, so from here on "
+                "dropout and batch normalisation are not those that it would have had", had, size, self.parts, parts,
+            )  # fmt: skip
+        elif had != size:
+            log.info(
+                "the run had %d processes and goes on with %d: the same batches, masks and dropout; sums are added in "
+                "another order, so the last digits may differ", had, size,
+            )  # fmt: skip
 
     def _save(self) -> None:
         state = {
@@ -177,6 +232,7 @@ class Trainer:
             "utterances": self.utterances, "seconds": self.seconds, "history": self.history,
             "criterion": self.criterion.state_dict(), "collapsed_epochs": self.watch.collapsed_epochs,
             "data": self.data, "units": self.model.units.fingerprint(), "processes": self.processes.size,
+            "parts": self.parts,
         }  # fmt: skip
         self.checkpoints.save(self.model, self.optimizer, state)
 
@@ -184,8 +240,9 @@ class Trainer:
 
     def run(self) -> Path:
         """Train to the end and write the model folder."""
+        self._keep_trunk()
         reports = Reports(self.run_folder, self.history) if self.processes.first else None
-        with progress(total=self.total_steps, initial=self.step, unit="step") as bar:
+        with progress(total=self.lengths[-1] * self.steps_per_epoch, initial=self.step, unit="step") as bar:
             while not self._finished():
                 self._train_epoch(bar)
                 self._end_epoch()
@@ -218,8 +275,10 @@ class Trainer:
         plan = [batch for group in groups for batch in group]
         start = sum(map(len, groups[: self.group]))
         key = (self.config.seed, self.epoch)
-        batches = Batches(self.train, plan, self.cache, self.stats, self.config.spec_augment, key, self.parts)
-        loader = batches.loader(start, self.config.data.workers, self.processes)
+        augment, round = self.config.spec_augment, 2 * self.epoch
+        batches = Batches(self.train, plan, self.cache, self.stats, augment, key, self.parts, self.lost["train"], round)
+        together = self.config.optimizer.accumulate
+        loader = batches.loader(start, self.config.data.workers, self.processes, together)
         self.model.train()
         begun = time.perf_counter()
         for group in groups[self.group :]:
@@ -249,7 +308,7 @@ class Trainer:
         count = sum(map(len, group))
         self.step += 1
         self.optimizer.zero_grad(set_to_none=True)
-        loss = 0.0
+        loss = missing = 0.0
         shares = -(-len(group) * self.parts // self.processes.size)  # of this process, as many as of any other
         for share in range(shares):
             waited = time.perf_counter()
@@ -257,13 +316,14 @@ class Trainer:
             self.spent["data"] += time.perf_counter() - waited
             torch.manual_seed(batch.seed)  # dropout
             loss += self._backward(batch, count, last=share == shares - 1)
-        loss = self.processes.sum([loss])[0]
+            missing += batch.missing
+        loss, missing = self.processes.sum([loss, missing])
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip))
         self.watch.numbers(self.step, loss, norm, [self.train[i].utterance.id for batch in group for i in batch])
         self._set_rate()
         self.optimizer.step()
         self.loss_sum += loss * count
-        self.utterances += count
+        self.utterances += count - int(missing)
         self.spent["all"] += time.perf_counter() - begun
         return loss
 
@@ -293,8 +353,9 @@ class Trainer:
 
     def _set_rate(self) -> None:
         o = self.config.optimizer
+        total = length_at(self.epoch, self.lengths) * self.steps_per_epoch
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, o.lr, o.warmup_steps, o.decay, self.total_steps)
+            group["lr"] = learning_rate(self.step, o.lr, o.warmup_steps, o.decay, total)
 
     def _end_epoch(self) -> None:
         """Validate, relax the criterion's weights, and commit the epoch: the checkpoint holds its metrics."""
@@ -310,10 +371,12 @@ class Trainer:
             "valid_loss": found.loss,
             "valid_ctc_loss": found.ctc_loss,
             "valid_wer": found.wer,
+            "valid_cer": found.cer,
+            "valid_deletions": found.deletions,
             "entropy": found.entropy,
             "entropy_smoothed": self.criterion.entropy_decay.smooth,
             **{name: getattr(wildcards, name) for name in WEIGHTS},
-            "bypass_posterior_train": bypass_posterior(self.model, self._in_order(sample), self.processes),
+            "bypass_posterior_train": bypass_posterior(self.model, self._in_order(sample, "train"), self.processes),
             "bypass_posterior_dev": found.bypass_posterior,
             "seconds": round(self.seconds + time.perf_counter() - begun, 3),
         }
@@ -322,11 +385,16 @@ class Trainer:
         self.epoch, self.group = self.epoch + 1, 0
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0
         self._save()
-        if len(self.history) == self.config.training.ctc_epochs and self.processes.first:
-            write_atomically(self.checkpoints.trunk, self.checkpoints.last.read_bytes())
+        self._keep_trunk()
         self.checkpoints.keep(set(self._best()))
         shown = {k: v for k, v in metrics.items() if v is not None and k != "epoch"}
         log.info("epoch %d: %s", metrics["epoch"], ", ".join(f"{k} {v:.4g}" for k, v in shown.items()))
+
+    def _keep_trunk(self) -> None:
+        """Also when a run goes on that was killed just before."""
+        ended = len(self.history) == self.config.training.ctc_epochs and self.group == 0 and self.history
+        if ended and self.processes.first and not self.checkpoints.trunk.exists():
+            write_atomically(self.checkpoints.trunk, self.checkpoints.last.read_bytes())
 
     def _relax(self, entropy: float | None) -> None:
         """The criterion's weights for the next epoch; no entropy (all probability on blank) keeps the last value.
@@ -347,20 +415,19 @@ class Trainer:
                 log.warning("%s", warning.message)
 
     def _best(self) -> list[int]:
-        """The best K epochs by the chosen measure, best first; of equals the earlier. Those of plain CTC do not count
-        while there is another."""
-        key = SELECT[self.config.training.select_by]
-        ranked = sorted(self.history[self.config.training.ctc_epochs :] or self.history, key=lambda m: m[key])
-        return [m["epoch"] for m in ranked[: self.config.training.average]]
+        """The epochs whose weights are averaged, best first."""
+        t = self.config.training
+        return best_epochs(self.history, t.select_by, t.ctc_epochs, t.average)
 
     def _evaluate_dev(self) -> Evaluation:
-        return evaluate(self.model, self._in_order(self.dev), self._wildcards, self.processes)
+        return evaluate(self.model, self._in_order(self.dev, "dev"), self._wildcards, self.processes)
 
-    def _in_order(self, examples: list[Example]) -> Iterator[Batch]:
+    def _in_order(self, examples: list[Example], split: str) -> Iterator[Batch]:
         budget = int(self.config.data.batch_seconds * self.cache.front_end.frame_rate)
         plan = self.processes.share(plan_batches([e.frames for e in examples], budget))
-        loader = Batches(examples, plan, self.cache, self.stats).loader(workers=self.config.data.workers)
-        return (batch.to(self.device) for batch in loader)
+        batches = Batches(examples, plan, self.cache, self.stats, lost=self.lost[split], round=2 * self.epoch + 1)
+        loader = batches.loader(workers=self.config.data.workers)
+        return (batch.to(self.device) for batch in loader if batch.counts)
 
     # ---------------------------------------------------------------------------------------------------------- end
 
@@ -372,17 +439,18 @@ class Trainer:
     def _export(self) -> Path:
         """Average the best epochs, measure the result and write the model folder."""
         folder = self.run_folder / "model"
-        epochs = self._best()
         self.processes.barrier()  # the first one may still be writing the last epoch
+        epochs = self.checkpoints.present(self._best())
         weights = average([self.checkpoints.epoch(e) for e in epochs])
         if self.processes.tell(holds(folder / "model.safetensors", weights)):
             log.info("the run is finished: its model is in %s", folder)
             return folder
         self.model.load_state_dict(weights)
         found = self._evaluate_dev()
+        check_model(found)
         final = {"wer": found.wer, "cer": found.cer, "ctc_loss": found.ctc_loss}
         if self.processes.first:
-            self.model.save(folder, model_card(self.config, final, self.history, epochs, self.hours))
+            self.model.save(folder, model_card(self.config, final, self.history, epochs, self.hours, self.lengths[:-1]))
         log.info("model of epochs %s in %s: dev WER %.2f%%, CER %.2f%% (greedy)",
                  ", ".join(map(str, sorted(epochs))), folder, 100 * found.wer, 100 * found.cer)  # fmt: skip
         return folder

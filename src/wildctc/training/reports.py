@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import math
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,10 @@ def draw_curves(history: list[Metrics]) -> bytes:
     except ImportError:
         raise MissingExtra("matplotlib", "train") from None
     own_loss = any(m["valid_loss"] != m["valid_ctc_loss"] for m in history)  # plain CTC has one line, not two
+    rates = ("valid_wer", "valid_cer", "valid_deletions")
     panels = {
         "loss": ("train_loss", "valid_loss", *(("valid_ctc_loss",) if own_loss else ())),
-        "validation WER (greedy)": ("valid_wer",),
+        "validation error rates (greedy)": rates,
         "wildcard weights": WEIGHTS,
         "entropy, bypass posterior": ("entropy", "bypass_posterior_train", "bypass_posterior_dev"),
     }
@@ -86,13 +88,13 @@ def draw_curves(history: list[Metrics]) -> bytes:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.grid(alpha=0.3)
             for name in names:
-                points = [(m["epoch"], m[name]) for m in history if m[name] is not None]
+                points = [(m["epoch"], m[name]) for m in history if m.get(name) is not None]  # older runs have fewer
                 if points:
                     axes.plot(*zip(*points, strict=True), marker=".", label=name.replace("_", " "))
-            if names == ("valid_wer",):
+            if names == rates:
                 axes.yaxis.set_major_formatter(PercentFormatter(1.0))
                 axes.set_ylim(bottom=0)
-            elif axes.lines:
+            if axes.lines:
                 axes.legend(fontsize="small")
             else:
                 axes.set_axis_off()
@@ -102,19 +104,22 @@ def draw_curves(history: list[Metrics]) -> bytes:
     return buffer.getvalue()
 
 
-def model_card(config: Config, final: Metrics, history: list[Metrics], epochs: list[int], hours: float) -> str:
-    """A short description of a trained model, in Markdown."""
+def model_card(
+    config: Config, final: Metrics, history: list[Metrics], epochs: list[int], hours: float, ends: list[int]
+) -> str:
+    """A short description of a trained model, in Markdown. ends: earlier lengths of a run that was made longer."""
     e, units = config.encoder, config.data.units
     last = history[-1]
     weights = ", ".join(f"{n} {last[n]:.3g}" for n in WEIGHTS if last[n] is not None) or "none"
     chosen = ", ".join(map(str, sorted(epochs)))
     speeds, minutes = ", ".join(map(str, config.data.speeds)), sum(m["seconds"] for m in history) / 60
+    longer = f"; made longer after {', '.join(map(str, ends))}" if ends else ""
     entropy = "none" if last["entropy"] is None else f"{last['entropy']:.4f}"
     return f"""# Speech recogniser trained with WildCTC
 
 - Criterion: `{config.criterion}`; wildcard weights in the last epoch: {weights}; held-out predictive entropy: {entropy}
 - Features: `{config.features.name}`; encoder: {e.kind}, {e.blocks} × {e.d_model}; units: {units}
-- Trained on {hours:.2f} h of speech (speeds: {speeds}) for {len(history)} epochs ({minutes:.0f} min)
+- Trained on {hours:.2f} h of speech (speeds: {speeds}) for {len(history)} epochs ({minutes:.0f} min){longer}
 - Weights: the average of epochs {chosen}, the best by validation {config.training.select_by}
 - Held-out speech, greedy: WER {final["wer"]:.2%}, CER {final["cer"]:.2%}, CTC loss {final["ctc_loss"]:.3f}
 
@@ -140,14 +145,27 @@ def start_log(run: Path | None) -> logging.Logger:
         logger.removeHandler(handler)
         handler.close()
     terminal = AboveBar()
-    terminal.setFormatter(logging.Formatter("%(message)s"))
+    terminal.setFormatter(_Printable("%(message)s"))
     logger.addHandler(terminal)
     if run is not None:
         with writing(run / "log.txt"):
             file = _QuietFileHandler(run / "log.txt", encoding="utf-8")
-        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        file.setFormatter(_Printable("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(file)
     return logger
+
+
+class _Printable(logging.Formatter):
+    r"""Writes control characters as \x1b: names and texts come from files of others, and a terminal would obey them.
+
+    Half a surrogate pair, which no file can take, is written as \ud800.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], super().format(record))
+
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # tab and newline stay
 
 
 class _QuietFileHandler(logging.FileHandler):

@@ -1,9 +1,9 @@
-// Puts the parts together: which utterance is chosen, what keys do.
+// The application: connects the parts of the page, keeps the chosen utterance, and handles keys.
 "use strict";
 
-const LISTED = 500; // utterances that could not be probed
+const LISTED = 500; // at most so many utterances that could not be probed are listed
 const SPEEDS = [1, 0.75, 0.5];
-const CONTEXT = 0.3; // seconds played on both sides of speech that is not written, or of text that was not said
+const CONTEXT = 0.3; // seconds that are also played before and after missing speech or extra text
 
 class App {
   constructor() {
@@ -11,7 +11,7 @@ class App {
       this.refilter();
       this.detail.showDecision();
     });
-    this.history = []; // of decisions: [row, what was decided before]
+    this.history = []; // for undo: [row, its decision before]
     this.filters = new Filters(this.decisions, () => this.refilter());
     this.player = new Player((row, time) => row === this.row && this.detail.tick(time), say);
     this.detail = new Detail(byName("detail"), this.decisions, this);
@@ -32,7 +32,7 @@ class App {
     this.choose(this.list.rows.find((row) => !this.decisions.of(row)) ?? this.list.rows[0]);
     byName("list").focus();
     if (!this.decisions.kept)
-      say("This browser keeps nothing for this page: export the decisions before you close it.");
+      say("This browser cannot store decisions: export them before you close the page.");
   }
 
   refilter() {
@@ -109,7 +109,7 @@ class App {
     this.detail.speed.textContent = `${audio.playbackRate}×`;
   }
 
-  // Take a decision and go on; the one that is made already is taken back.
+  // Make a decision and show the next utterance. A second time, the same decision is taken back.
   decide(name) {
     if (name === "fix") return this.detail.openEditor();
     if (this.decisions.of(this.row)?.decision === name) this.record(null, 0);
@@ -117,7 +117,7 @@ class App {
   }
 
   save(text) {
-    if (!text) return say("A fix needs some words; skip an utterance in which nothing is said.");
+    if (!text) return say("A fix needs at least one word. If nothing is said in the utterance, skip it.");
     this.detail.closeEditor();
     this.record(text === this.row.text ? { decision: "accept" } : { decision: "fix", fixed: text }, 1);
   }
@@ -130,7 +130,7 @@ class App {
     this.changed(row);
     byName("list").focus();
     if (!this.decisions.kept)
-      say("The browser does not keep decisions any more: export them before you close the page.");
+      say("The browser cannot store decisions any more: export them before you close the page.");
   }
 
   changed(row) {
@@ -188,7 +188,7 @@ class App {
       } else if (event.key === "Enter" && field.type === "search") byName("list").focus();
       return;
     }
-    // a button has its own use for some keys, a slider for others
+    // buttons and sliders use some keys themselves
     if ([" ", "Enter"].includes(event.key) && event.target.closest("button, summary, input")) return;
     if (/^(Arrow|Page|Home|End)/.test(event.key) && event.target.closest("input")) return;
     const action =

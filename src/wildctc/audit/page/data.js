@@ -1,4 +1,5 @@
-// The report's data. A page opened from disk may not fetch, so data are scripts that call the functions of `wildctc`.
+// The report's data. A page opened from disk may not fetch files, so its data are scripts: they call the functions
+// of `wildctc`.
 "use strict";
 
 const KINDS = ["changed", "extra", "missing"];
@@ -7,8 +8,8 @@ const KIND_SIGNS = { changed: "~", extra: "−", missing: "+" };
 
 const report = { info: null, rows: [], byId: new Map() };
 const rowFiles = [];
-const detailFiles = new Map(); // number → values, the one used last at the end
-const KEPT = 40; // files of details
+const detailFiles = new Map(); // number → values; the most recently used is last
+const KEPT = 40; // files of details that are kept in memory
 
 const wildctc = {
   report(info) {
@@ -22,7 +23,7 @@ const wildctc = {
   },
 };
 
-// Run a script of the report's folder; resolves when it has run.
+// Load a script from the report's folder. Resolves when it has run.
 function loadScript(address) {
   return new Promise((resolve, reject) => {
     const script = document.createElement("script");
@@ -32,7 +33,7 @@ function loadScript(address) {
       script.remove();
       resolve();
     };
-    script.onerror = () => reject(new Error(`${address} cannot be read: is the whole folder of the report here?`));
+    script.onerror = () => reject(new Error(`${address} cannot be read: is the folder of the report complete?`));
     document.head.append(script);
   });
 }
@@ -61,8 +62,8 @@ function makeRow(values, number) {
 
 const speakerName = (row) => report.info.speakers[row.speaker];
 
-// What only the chosen utterance needs: tokens, sounds between them, what was heard at each word, the peaks of the
-// sound, the name of its file.
+// The data that only the chosen utterance needs: tokens, unwritten sounds, what was heard at each word, the peaks of
+// the sound, the name of its file.
 async function loadDetail(row) {
   const number = Math.floor(row.number / report.info.perDetails);
   if (!detailFiles.has(number)) await loadScript(numbered("details", number));
@@ -73,14 +74,14 @@ async function loadDetail(row) {
   const [tokens, sounds, heard, peaks, file] = values[row.number % report.info.perDetails];
   return {
     tokens: tokens.map(([begin, stop, start, end, bypass, heard]) => ({ begin, stop, start, end, bypass, heard })),
-    sounds: sounds.map(([time, count, heard]) => ({ time, count, heard })), // that are not written
+    sounds: sounds.map(([time, count, heard]) => ({ time, count, heard })), // sounds that are not written
     heard,
     peaks: Uint8Array.from(atob(peaks), (char) => char.charCodeAt(0)),
     file,
   };
 }
 
-// An element with properties and children; strings become text, never markup.
+// Create an element with properties and children. Strings become text, never markup.
 function make(name, properties = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {

@@ -1,5 +1,5 @@
-// Decisions: kept in the browser, one entry for each utterance, so that two windows do not overwrite each other's.
-// All pages opened from disk share one store, hence the report's key in front.
+// Decisions are stored in the browser, with one entry for each utterance, so that two windows do not overwrite each
+// other's decisions. All pages opened from disk share one store, so each entry starts with the report's key.
 "use strict";
 
 const DECISIONS = { accept: "accepted", fix: "fixed", skip: "skipped" };
@@ -36,7 +36,7 @@ class Decisions {
     return this.made.get(row.id) ?? null;
   }
 
-  // decision: {decision, fixed} or null for none. Returns what it was before.
+  // decision: {decision, fixed}, or null for none. Returns the decision before.
   set(row, decision) {
     const before = this.of(row);
     if (decision) this.made.set(row.id, { at: new Date().toISOString(), ...decision });
@@ -75,7 +75,7 @@ class Decisions {
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
   }
 
-  // Take decisions from JSON lines, in place of those that were made here; says what became of them.
+  // Read decisions from JSON lines. They replace those that were made here. Returns a message with the result.
   load(text) {
     let loaded = 0;
     const unknown = [],
@@ -94,7 +94,7 @@ class Decisions {
       const row = report.byId.get(given?.id);
       const fixed = typeof given?.fixed === "string" && given.fixed.trim();
       if (!Object.hasOwn(DECISIONS, given?.decision) || (given.decision === "fix" && !fixed))
-        return `line ${number + 1} is no decision; ${loaded} decisions loaded`;
+        return `line ${number + 1} is not a decision; ${loaded} decisions loaded`;
       if (!row) unknown.push(given.id);
       else if (row.text !== given.text) changed.push(given.id);
       else {
@@ -104,7 +104,7 @@ class Decisions {
     }
     const parts = [`${plural(loaded, "decision")} loaded`];
     if (unknown.length) parts.push(`${unknown.length} for utterances that are not in this report`);
-    if (changed.length) parts.push(`refused, since the transcript is another now: ${changed.join(", ")}`);
+    if (changed.length) parts.push(`refused, because the transcript is different now: ${changed.join(", ")}`);
     return parts.join("; ");
   }
 }

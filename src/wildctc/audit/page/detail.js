@@ -2,7 +2,7 @@
 "use strict";
 
 class Detail {
-  // act: what a person does: play, playAll, playWord, playFinding, changeSpeed, decide, save (see app.js).
+  // act: the actions of the application (app.js): play, playAll, playWord, playFinding, changeSpeed, decide, save.
   constructor(element, decisions, act) {
     this.element = element;
     this.decisions = decisions;
@@ -22,7 +22,7 @@ class Detail {
       () => this.closeEditor(),
       () => this.showTaken(),
     );
-    this.drafts = new Map(); // row → a fix that was begun
+    this.drafts = new Map(); // row → a fix that was started and not saved
     this.buttons = this.makeButtons();
     this.transcript.addEventListener("click", (event) => {
       const number = event.target.closest("[data-word]")?.dataset.word;
@@ -37,9 +37,9 @@ class Detail {
 
   makeButtons() {
     const labels = {
-      accept: ["Accept", "a", "It is right as it stands"],
-      fix: ["Fix…", "f", "Correct it"],
-      skip: ["Skip", "s", "Leave it for others"],
+      accept: ["Accept", "a", "The transcript is right"],
+      fix: ["Fix…", "f", "Correct the transcript"],
+      skip: ["Skip", "s", "Leave it as it is, without judging it"],
     };
     return Object.entries(labels).map(([name, [text, key, title]]) =>
       make(
@@ -81,7 +81,7 @@ class Detail {
     this.detail = null;
     this.word = null;
     this.title.replaceChildren(make("bdi", {}, row.id));
-    this.note.textContent = "Click a word to hear it; ← and → go from word to word.";
+    this.note.textContent = "Click a word to hear it; ← and → move from word to word.";
     showTranscript(this.transcript, row, 0, (word) => this.missing(word));
     if (!row.text) this.transcript.append(make("em", {}, "(empty)"));
     this.showHeard();
@@ -90,7 +90,7 @@ class Detail {
     this.setPlaying(false);
     this.play.disabled = !row.audio;
     const detail = await loadDetail(row);
-    if (this.row !== row) return; // another was chosen meanwhile
+    if (this.row !== row) return; // another utterance was chosen in the meantime
     this.detail = detail;
     this.showAbout(rank);
     this.wave.element.hidden = !row.audio;
@@ -112,7 +112,7 @@ class Detail {
     this.element.querySelector(".scroll").scrollTop = 0;
   }
 
-  // A mark where speech is not written.
+  // A mark before a word (or at the end) where speech is not written.
   missing(word) {
     const number = this.row.issues.findIndex(
       (issue) => issue.kind === "missing" && issue.word === word && issue.score >= 0.5,
@@ -128,7 +128,7 @@ class Detail {
     return make("bdi", {}, mark, " ");
   }
 
-  // What the model wrote, its words that are not in the transcript marked.
+  // The model's own transcript. Words that are not in the written transcript are marked.
   showHeard() {
     const written = this.row.text.split(" "),
       heard = this.row.heard.split(" ");
@@ -156,7 +156,7 @@ class Detail {
       );
       const take = make(
         "button",
-        { class: "take", title: `Put it into the transcript (${number + 1})`, onclick: () => this.take(number) },
+        { class: "take", title: `Copy it into the fix (${number + 1})`, onclick: () => this.take(number) },
         takeText(issue),
         " ",
         number < 9 && make("kbd", {}, String(number + 1)),
@@ -211,14 +211,14 @@ class Detail {
     this.editor.take(issue, number);
   }
 
-  // Findings that are in the fix, or whose place was edited, cannot be taken over any more.
+  // A finding that is already in the fix, or whose text was edited, cannot be copied into the fix.
   showTaken() {
     this.findings.querySelectorAll(".take").forEach((button, number) => {
       button.disabled = this.editing && this.editor.places[number].used;
     });
   }
 
-  // Make a word the one that the arrow keys go on from.
+  // Choose a word. The arrow keys move from this word.
   setWord(number) {
     this.word = number;
     for (const span of this.transcript.querySelectorAll(".word"))

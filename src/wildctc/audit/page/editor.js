@@ -1,4 +1,4 @@
-// The corrected transcript: a text field, into which findings can be taken over one by one.
+// The editor of the corrected transcript: a text field, into which findings can be copied one by one.
 "use strict";
 
 class Editor {
@@ -30,14 +30,14 @@ class Editor {
 
   open(row, text) {
     this.before = row.text;
-    // `used`: taken over, or edited by hand
+    // used: the finding was copied into the fix, or its text was edited by hand
     this.places = row.issues.map(({ begin, stop }) => ({ begin, stop, used: false }));
     this.text.value = text;
     this.follow();
     this.text.focus();
   }
 
-  // Keep the places of the findings where they belong after the text has changed in one stretch.
+  // Update the places of the findings after the text was changed in one place.
   follow() {
     const old = this.before,
       now = this.text.value;
@@ -59,7 +59,7 @@ class Editor {
     this.text.style.height = `${this.text.scrollHeight + 2}px`;
   }
 
-  // Write what was heard in the place of what is written.
+  // Replace the written text of a finding by what was heard.
   take(issue, number) {
     const place = this.places[number];
     if (place.used) return;
@@ -72,7 +72,7 @@ class Editor {
     else if (!heard && value[begin - 1] === " ") begin--;
     this.text.focus();
     this.text.setSelectionRange(begin, stop);
-    // the only way of editing that the browser's own undo knows about
+    // deprecated, but the only way of editing that the browser's own undo can undo
     if (heard) document.execCommand("insertText", false, heard);
     else document.execCommand("delete");
   }

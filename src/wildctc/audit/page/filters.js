@@ -1,4 +1,4 @@
-// Which utterances the list shows, and in which order.
+// Chooses the utterances that the list shows, and their order.
 "use strict";
 
 const CHOICES = { all: "All decisions", undecided: "Undecided", accept: "Accepted", fix: "Fixed", skip: "Skipped" };
@@ -25,13 +25,13 @@ class Filters {
   fillSpeakers() {
     const counts = new Map();
     for (const row of report.rows) counts.set(row.speaker, (counts.get(row.speaker) ?? 0) + 1);
-    const name = (number) => report.info.speakers[number] || "no speaker given";
+    const name = (number) => report.info.speakers[number] || "unknown speaker";
     const numbers = [...counts.keys()].sort((a, b) => name(a).localeCompare(name(b), undefined, { numeric: true }));
     byName("speaker").append(make("option", { value: "" }, `All speakers (${counts.size})`));
     for (const n of numbers) byName("speaker").append(make("option", { value: n }, `${name(n)} (${counts.get(n)})`));
   }
 
-  // The rows that pass, most suspicious first: by all findings, or by those of the chosen kinds.
+  // The rows that pass all filters, most suspicious first. If kinds of findings are chosen, only these count.
   apply() {
     const least = Number(byName("score").value);
     const speaker = byName("speaker").value;

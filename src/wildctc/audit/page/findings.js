@@ -1,19 +1,19 @@
-// Findings in words, and what was heard beside what is written.
+// Findings as text, and the comparison of the heard words with the written ones.
 "use strict";
 
-// A finding in words: what is written, and what was heard.
+// A finding as text: what is written, and what was heard.
 function differenceOf(issue) {
   const said = (text) => make("bdi", { class: "said" }, text);
   if (issue.kind === "extra") return [make("del", {}, said(issue.written)), " was not said"];
   if (issue.kind === "missing")
-    return issue.heard ? [make("ins", {}, said(issue.heard)), " is not written"] : ["a sound that is not written"];
+    return issue.heard ? [make("ins", {}, said(issue.heard)), " is not written"] : ["a sound is not written"];
   if (issue.heard === issue.written) return [said(issue.written), " is doubtful"];
   return [said(issue.written), " → ", said(issue.heard)];
 }
 
 const takeText = (issue) => ({ changed: "Use", extra: "Remove", missing: "Insert" })[issue.kind];
 
-// Which of `heard` are in the longest common subsequence with `written`.
+// The indices of the words of `heard` that are in the longest common subsequence with `written`.
 function commonWords(written, heard) {
   const [n, m] = [written.length, heard.length];
   const length = Array.from({ length: n + 1 }, () => new Uint16Array(m + 1));

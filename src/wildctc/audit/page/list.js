@@ -1,11 +1,11 @@
-// A list of which only the rows in view exist, so that ten thousand are as quick as ten. All rows have one height.
+// A list in which only the visible rows exist, so that ten thousand are as fast as ten. All rows have the same height.
 "use strict";
 
 const ROW_HEIGHT = 86;
-const AROUND = 6; // rows kept above and below the view
+const AROUND = 6; // rows that also exist above and below the visible ones
 
 class VirtualList {
-  // fill(element, row): show a row in an element. choose(row, event): one was clicked.
+  // fill(element, row): shows a row in an element. choose(row, event): called when a row is clicked.
   constructor(element, fill, choose) {
     this.element = element;
     this.fill = fill;
@@ -44,7 +44,7 @@ class VirtualList {
     this.element.setAttribute("aria-activedescendant", `option-${index}`);
   }
 
-  // Show a row again, whose decision has changed.
+  // Show a row again after its decision has changed.
   refresh(row) {
     const element = this.shown.get(this.rows.indexOf(row));
     if (element) this.fill(element, row);

@@ -1,13 +1,13 @@
-// Plays a stretch of an utterance and stops at its end.
+// Plays a part of an utterance and stops at its end.
 "use strict";
 
 class Player {
-  // ontick(row, time): called while something plays, with the seconds from the utterance's start; time null at the end.
+  // ontick(row, time): called during playing, with the seconds from the utterance's start; time is null at the end.
   constructor(ontick, onerror) {
     this.audio = new Audio();
     this.audio.preload = "auto";
     this.row = null;
-    this.turn = 0; // counts calls of play: an earlier one that still waits for its file gives up
+    this.turn = 0; // counts calls of play: an earlier call that still waits for its file gives up
     this.ontick = ontick;
     this.audio.addEventListener("ended", () => this.stop());
     this.audio.addEventListener("error", () => {
@@ -41,12 +41,13 @@ class Player {
     try {
       await this.audio.play();
     } catch {
-      return; // another stretch was asked for meanwhile, or the file cannot be played, which "error" has said
+      return; // another part was requested in the meantime, or the file cannot be played (the "error" event reports it)
     }
     this.watch(turn);
   }
 
-  // Frames are drawn often enough to stop within a few hundredths of a second; in a hidden window they are not drawn.
+  // Checks at each animation frame, which stops within a few hundredths of a second. The timer is for hidden windows,
+  // which have no animation frames.
   watch(turn) {
     if (turn !== this.turn || this.audio.paused) return;
     const left = this.end - this.audio.currentTime;

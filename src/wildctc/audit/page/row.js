@@ -1,7 +1,7 @@
 // One row of the list.
 "use strict";
 
-// made: the decision, if there is one.
+// made: the decision, if there is one ("accept", "fix" or "skip").
 function showRow(element, row, made) {
   element.querySelectorAll(".excerpt").forEach(unshade);
   const excerpt = make("div", { class: "excerpt", dir: "auto" });
@@ -36,7 +36,7 @@ function showRow(element, row, made) {
   element.style.setProperty("--worst", worst);
 }
 
-// Where the list's excerpt begins, so that the worst finding is in it.
+// The first character of the list's excerpt, such that the worst finding is in it.
 function excerptStart(row) {
   const { issues, words } = row;
   const worst = issues[0];

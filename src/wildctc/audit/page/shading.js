@@ -1,8 +1,8 @@
 // Transcripts, shaded by the probability that each character was not said.
 //
-// The shades are highlights painted over text that stays in one piece, so that Arabic letters join and Indic ones
-// combine across them; and a grapheme cluster has one shade, the darkest of its parts. Only words are elements: letters
-// do not join across a space.
+// The shades are highlights that are painted over unbroken text, so that Arabic letters join and Indic letters combine
+// across shades. A grapheme cluster has one shade, the darkest of its parts. Only words are elements of their own,
+// because letters do not join across a space.
 "use strict";
 
 const highlights =
@@ -12,11 +12,11 @@ const highlights =
         if (level > 0) CSS.highlights.set(`bypass-${level}`, highlight);
         return highlight;
       })
-    : null; // in older browsers words are shaded as a whole
+    : null; // older browsers: words are shaded as a whole
 
 const segmenter = Intl.Segmenter ? new Intl.Segmenter(undefined, { granularity: "grapheme" }) : null;
 
-// Where the grapheme clusters of a text begin, and where the last one ends.
+// The index of each grapheme cluster of a text, and the index after the last.
 function clusterEdges(text) {
   const edges = segmenter
     ? Array.from(segmenter.segment(text), (part) => part.index)
@@ -24,7 +24,7 @@ function clusterEdges(text) {
   return [...edges, text.length];
 }
 
-// Stretches of the text with one shade each, [begin, stop, level], without those of level 0.
+// Parts of the text with the same shade: [begin, stop, level]. Parts of level 0 are not included.
 function shadesOf(row) {
   if (row.shades) return row.shades;
   row.shades = [];
@@ -40,11 +40,12 @@ function shadesOf(row) {
   return row.shades;
 }
 
-// Fill an element with the row's transcript from the character `from` on; words are elements with `data-word`.
-// `before(word)` may give an element to be put before that word (or, with the number of words, at the end).
+// Fill an element with the row's transcript, starting at the character `from`. Words are elements with `data-word`.
+// `before(number)` may return an element that is put before the word of this number (or at the end, if number is the
+// number of words).
 function showTranscript(element, row, from = 0, before = () => null) {
   unshade(element);
-  const nodes = []; // [text node, where it begins in the transcript]
+  const nodes = []; // [text node, its first character in the transcript]
   const parts = from > 0 ? ["… "] : [];
   const addText = (begin, stop) => {
     const node = document.createTextNode(row.text.slice(begin, stop));
@@ -88,7 +89,7 @@ function shade(element, row, nodes) {
   }
 }
 
-// Forget the shades of an element; needed before its text goes.
+// Remove the shades of an element. Call it before its text is removed.
 function unshade(element) {
   for (const [level, range] of element.shades ?? []) highlights[level].delete(range);
   element.shades = [];

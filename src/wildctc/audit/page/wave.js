@@ -1,8 +1,8 @@
-// The outline of the sound, with the stretch of each token and word below it. A click plays what it falls on; dragging
-// plays what is marked.
+// The outline of the sound, with the extent of each token and word below it. A click plays the token or word at that
+// place; dragging plays the marked part.
 "use strict";
 
-const WAVE = { sound: 84, tokens: 24, words: 26, least: 110, widest: 16000 }; // pixels; `least` a second
+const WAVE = { sound: 84, tokens: 24, words: 26, least: 110, widest: 16000 }; // pixels; `least` per second
 
 class Wave {
   constructor(onplay) {
@@ -10,7 +10,7 @@ class Wave {
     this.canvas = make("canvas", { role: "img", "aria-label": "Outline of the sound, with its tokens and words" });
     this.head = make("div", { class: "playhead", hidden: true });
     this.mark = make("div", { class: "marked", hidden: true });
-    // elements, not the canvas's text: they find the same fonts as the transcript, and stay sharp
+    // labels are elements, not text on the canvas: they use the same fonts as the transcript, and stay sharp
     this.labels = make("div", { class: "labels", "aria-hidden": "true" });
     this.sheet = make("div", { class: "sheet" }, this.canvas, this.labels, this.mark, this.head);
     this.element = make("div", { class: "wave" }, this.sheet);
@@ -65,7 +65,7 @@ class Wave {
     this.pen.fillRect(Math.round(this.x(time)), top, 1, height);
   }
 
-  // Speech that is not written: a stretch with a dashed frame.
+  // Speech that is not written: a dashed frame.
   drawMissing() {
     const { pen } = this;
     pen.strokeStyle = this.colour("missing");
@@ -79,7 +79,7 @@ class Wave {
     pen.setLineDash([]);
   }
 
-  // A stretch for each token; the labels are whole grapheme clusters, each over the tokens that write it.
+  // A box for each token. The labels are whole grapheme clusters, each over all tokens that write it.
   drawTokens() {
     const { tokens } = this.detail;
     const top = WAVE.sound;
@@ -109,7 +109,7 @@ class Wave {
     }
   }
 
-  // Text in the middle of a stretch, left out where there is no room for a letter.
+  // Text between two times; skipped if there is no room for a letter.
   label(lane, text, start, end) {
     const left = this.x(start),
       width = this.x(end) - left;
@@ -133,12 +133,12 @@ class Wave {
     }
   }
 
-  // A sign where sounds are not written, with what was heard, if anything.
+  // A sign where sounds are not written, with what was heard there.
   drawSounds() {
     for (const { time, count, heard } of this.detail.sounds) {
       const sign = make(
         "bdi",
-        { class: "sound", title: `${count.toFixed(2)} sounds expected that are not written` },
+        { class: "sound", title: `expected number of sounds that are not written: ${count.toFixed(2)}` },
         `+${heard}`,
       );
       sign.style.left = `${this.x(time)}px`;
@@ -155,7 +155,7 @@ class Wave {
     if (x < scrollLeft || x > scrollLeft + clientWidth - 20) this.element.scrollLeft = x - 40;
   }
 
-  // Bring a stretch into view.
+  // Scroll so that a part is visible.
   reveal(start, end) {
     if (!this.width) return;
     const { scrollLeft, clientWidth } = this.element;

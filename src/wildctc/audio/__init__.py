@@ -1,0 +1,1 @@
+"""Sound files: reading, resampling, and cutting long recordings at pauses."""

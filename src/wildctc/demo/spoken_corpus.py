@@ -1,0 +1,97 @@
+"""The demo's corpus: who says what, who writes it down and how, and which words are wrong on purpose."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+
+from wildctc.corpora.preparation import prepare
+from wildctc.corpora.synthetic import synthesize
+from wildctc.demo.sentences import VARIANTS, sentences
+from wildctc.demo.simulated_annotators import Annotator, Written, spoil
+from wildctc.files import make_folder, write_text
+from wildctc.json_lines import read_rows
+from wildctc.text.normalisation import Normalizer
+
+ANNOTATORS = ("ada", "ben", "cleo", "dan", "eve", "finn", "gus", "hana")
+VALIDATORS = ("ines", "jon", "kim")  # they write down the test set a second, third and fourth time
+WRONG = 0.05  # the share of training words that are made wrong on purpose
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many sentences of each split, and in how many voices."""
+
+    train: int
+    dev: int
+    test: int
+    voices: int
+
+
+def make_corpus(folder: Path, size: Size, seed: int = 0, processes: int = 2) -> None:
+    """Write FOLDER: audio/, {train,dev,test}.jsonl.gz, truth.jsonl and, for the test set, validators/NAME.jsonl."""
+    make_folder(folder)
+    splits = ["train"] * size.train + ["dev"] * size.dev + ["test"] * size.test
+    spoken = sentences(len(splits), seed)
+    ids = [f"{split}-{n:04d}" for n, split in enumerate(splits, start=1)]
+    rng = random.Random(f"annotation {seed}")
+    people = [Annotator(name, seed) for name in ANNOTATORS]
+    written = [rng.choice(people).write(sentence, rng) for sentence in spoken]
+    written[: size.train] = spoil(written[: size.train], WRONG, rng)
+    rows = zip(ids, splits, spoken, written, strict=True)
+    content = [{"id": i, "split": split, "spoken": said, "text": text(words)} for i, split, said, words in rows]
+    _write_rows(folder / "sentences.jsonl", content)
+    _write_rows(
+        folder / "truth.jsonl",
+        [{"id": i, "words": [asdict(word) for word in words]} for i, words in zip(ids, written, strict=True)],
+    )
+    for name in VALIDATORS:
+        validator = Annotator(name, seed)
+        rows_of = [
+            {"id": i, "text": text(validator.write(said, rng))}
+            for i, split, said in zip(ids, splits, spoken, strict=True)
+            if split == "test"
+        ]
+        _write_rows(make_folder(folder / "validators") / f"{name}.jsonl", rows_of)
+    manifest = synthesize(folder / "sentences.jsonl", folder, voices=size.voices, seed=seed, processes=processes)
+    prepare("jsonl", manifest, folder, Normalizer())
+
+
+def read_truth(folder: Path) -> dict[str, list[Written]]:
+    """What was said and written, word by word, by utterance."""
+    return {row["id"]: [Written(**word) for word in row["words"]] for _, row in read_rows(folder / "truth.jsonl")}
+
+
+def text(words: Sequence[Written]) -> str:
+    """The transcript."""
+    return " ".join(word.written for word in words)
+
+
+def example(folder: Path) -> dict[str, str]:
+    """The test sentence that people wrote in the most ways: as it was said, and as each wrote it."""
+    written = {name: _texts(folder / "validators" / f"{name}.jsonl") for name in VALIDATORS}
+    words = read_truth(folder)
+    id = max(written[VALIDATORS[0]], key=lambda id: len({texts[id] for texts in written.values()} | {text(words[id])}))
+    said = " ".join(word.spoken for word in words[id])
+    return {"said": said, "reference": text(words[id])} | {name: texts[id] for name, texts in written.items()}
+
+
+def _texts(path: Path) -> dict[str, str]:
+    return {row["id"]: row["text"] for _, row in read_rows(path)}
+
+
+def spellings(sentence: str) -> list[str]:
+    """All accepted ways to write a sentence, the spoken form first.
+
+    >>> spellings("a grey colour")
+    ['a grey colour', 'a grey color', 'a gray colour', 'a gray color']
+    """
+    return [" ".join(words) for words in product(*((w, *VARIANTS.get(w, ())) for w in sentence.split()))]
+
+
+def _write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -1,0 +1,1 @@
+"""Where annotators disagree, and what probes find there."""

@@ -1,0 +1,188 @@
+"""Disagreement in numbers: how many units are disputed, and is bypass probability higher where they are?
+
+Units are pooled over utterances: over all, and over those of a language or split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from wildctc.disagreement.dissent import Disagreement, Units, disagreements
+from wildctc.disagreement.transcripts import Annotated
+from wildctc.errors import WildCTCError
+from wildctc.probe.records import ProbedUtterance, read_probe
+from wildctc.scoring.bootstrap import RESAMPLES
+from wildctc.scoring.class_means import ClassMeans, compare_means
+from wildctc.scoring.comparison import tell_apart
+
+KINDS = ("characters", "words", "insertions")
+AGREED, DISPUTED, UNANIMOUS = 0, 1, 2  # classes of units; class 2 + d: disputed, changed by d annotators
+
+
+@dataclass(frozen=True)
+class System:
+    """What a system's probe says about each utterance: its values for the units of each kind."""
+
+    name: str
+    self_loop: float | None
+    values: dict[str, dict[str, np.ndarray | None]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Utterances of one language or split (None: of any), their units by class, and what the systems make of them."""
+
+    language: str | None
+    split: str | None
+    found: list[Disagreement]
+    counts: dict[str, np.ndarray]
+    compared: dict[str, ClassMeans]
+
+    @property
+    def name(self) -> str:
+        return " ".join(filter(None, (self.language, self.split))) or "all"
+
+
+@dataclass(frozen=True)
+class Disputes:
+    """Everything `wildctc disagree` reports. classes: of units, as `Group.counts` and `Group.compared` have them."""
+
+    groups: list[Group]
+    systems: list[System]
+    classes: list[str]
+    annotators: int
+    left_out: dict[str, str]
+    resamples: int
+
+
+def find_disputes(
+    utterances: Sequence[Annotated],
+    systems: Sequence[System] = (),
+    left_out: dict[str, str] | None = None,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Disputes:
+    """Count disputed units, and compare the systems on them. An utterance that a system did not probe is left out."""
+    left_out = dict(left_out or {})
+    for system in systems:
+        left_out |= {u.id: f"not probed by {system.name}" for u in utterances if u.id not in system.values}
+    utterances = [u for u in utterances if u.id not in left_out]
+    if not utterances:
+        raise WildCTCError("no utterance is left that has two transcripts and was probed by every system")
+    found = disagreements([u.reference for u in utterances], [list(u.transcripts.values()) for u in utterances])
+    most = max(one.annotators for one in found)
+    kinds = [
+        kind for kind in KINDS if systems and all(s.values[u.id][kind] is not None for s in systems for u in utterances)
+    ]
+    counts = {kind: _sums([_classes(getattr(one, kind)) for one in found], most) for kind in KINDS}
+    sums = {kind: _system_sums(kind, utterances, found, systems, most) for kind in kinds}
+    groups = []
+    for language, split in _group_keys(utterances):
+        chosen = [i for i, u in enumerate(utterances) if language in (None, u.language) and split in (None, u.split)]
+        compared = {
+            kind: compare_means(
+                counts[kind][chosen], sums[kind][:, chosen], ratio=(DISPUTED, AGREED), resamples=resamples, seed=seed
+            )
+            for kind in kinds
+        }
+        totals = {kind: counts[kind][chosen].sum(axis=0).astype(int) for kind in KINDS}
+        groups.append(Group(language, split, [found[i] for i in chosen], totals, compared))
+    annotators = len({annotator for u in utterances for annotator in u.transcripts})
+    classes = ["agreed", "disputed", "unanimous", *(f"d={d}" for d in range(1, most + 1))]
+    return Disputes(groups, list(systems), classes, annotators, left_out, resamples)
+
+
+def _group_keys(utterances: Sequence[Annotated]) -> list[tuple[str | None, str | None]]:
+    """All; then each language, each split and each split of each language, where there are several."""
+    languages = sorted({u.language for u in utterances if u.language})
+    splits = sorted({u.split for u in utterances if u.split})
+    keys: list[tuple[str | None, str | None]] = [(None, None)]
+    keys += [(language, None) for language in languages if len(languages) > 1]
+    keys += [(None, split) for split in splits if len(splits) > 1]
+    both = sorted({(u.language, u.split) for u in utterances if u.language and u.split})
+    return keys + [pair for pair in both if len(languages) > 1 and len(splits) > 1]
+
+
+def _classes(units: Units) -> np.ndarray:
+    """(units,): agreed, unanimous, or 2 + d of a disputed one."""
+    return np.where(units.unanimous, UNANIMOUS, np.where(units.dissent > 0, UNANIMOUS + units.dissent, AGREED))
+
+
+def _sums(classes: Sequence[np.ndarray], most: int, values: Sequence[np.ndarray] | None = None) -> np.ndarray:
+    """Units of each class, or sums of their values: (utterances, classes)."""
+    width = UNANIMOUS + most + 1
+    utterance = np.repeat(np.arange(len(classes)), [len(units) for units in classes])
+    weights = None if values is None else np.concatenate(values)
+    flat = np.bincount(utterance * width + np.concatenate(classes), weights, minlength=len(classes) * width)
+    sums = flat.reshape(len(classes), width).astype(float)
+    sums[:, DISPUTED] = sums[:, UNANIMOUS + 1 :].sum(axis=1)
+    return sums
+
+
+def _system_sums(
+    kind: str, utterances: Sequence[Annotated], found: Sequence[Disagreement], systems: Sequence[System], most: int
+) -> np.ndarray:
+    """(systems, utterances, classes)."""
+    classes = [_classes(getattr(one, kind)) for one in found]
+    sums = []
+    for system in systems:
+        values = [system.values[u.id][kind] for u in utterances]
+        sums.append(_sums(classes, most, [v for v in values if v is not None]))
+    return np.stack(sums)
+
+
+# --------------------------------------------------------------------------------------------------------------- probes
+
+
+def read_systems(paths: Sequence[str | Path], utterances: Sequence[Annotated]) -> list[System]:
+    """The systems that probed the utterances; their self-loop weights must be the same.
+
+    A character has the bypass probability of the token that it is part of. A place between characters has an expected
+    number of unwritten sounds only if tokens are single characters and the probe's graph has self-loops.
+    """
+    references = {u.id: u.reference for u in utterances}
+    systems = []
+    for path, name in zip(paths, tell_apart([Path(path) for path in paths]), strict=True) if paths else ():
+        settings, probed = read_probe(path)
+        self_loop = settings.get("self_loop")
+        values = {}
+        for utterance in probed:
+            if utterance.id in references:
+                values[utterance.id] = _values(utterance, references[utterance.id], path, self_loop is not None)
+        if not values:
+            raise WildCTCError(f"{path}: none of its utterances is in the reference with two transcripts")
+        systems.append(System(name, self_loop, values))
+        if self_loop != systems[0].self_loop:
+            raise WildCTCError(
+                f"{paths[0]} and {path} were probed with different self-loop weights ({systems[0].self_loop} and "
+                f"{self_loop}), which cannot be compared: probe again"
+            )
+    return systems
+
+
+def _values(
+    probed: ProbedUtterance, reference: str, path: str | Path, self_loops: bool
+) -> dict[str, np.ndarray | None]:
+    where = f"{path}: utterance {probed.id}"
+    if probed.text != reference:
+        raise WildCTCError(
+            f"{where}: probed was {probed.text[:30]!r}…, the reference is {reference[:30]!r}…: "
+            "give the same transcript, normalised alike (--lower, --strip-punctuation)"
+        )
+    characters = np.full(len(reference), np.nan)
+    for token in probed.tokens:
+        characters[token.begin : token.stop] = token.bypass
+    words = np.array([word.bypass for word in probed.words])
+    if np.isnan(characters).any() or [word.text for word in probed.words] != reference.split():
+        raise WildCTCError(f"{where}: its tokens or words do not make up the transcript; probe it again")
+    single = [(token.begin, token.stop) for token in probed.tokens] == [(i, i + 1) for i in range(len(reference))]
+    return {
+        "characters": characters,
+        "words": words,
+        "insertions": np.array(probed.gaps) if single and self_loops else None,
+    }

@@ -1,0 +1,259 @@
+"""Criteria on corpora that the paper does not have: each against plain CTC, and how it trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wildctc.experiments.differences import Difference, Paired, Spread, paired_differences
+from wildctc.experiments.results import RunResult
+from wildctc.experiments.systems import CONTROL, System, control_of, describe
+from wildctc.experiments.table_formats import NONE, Cell, Table
+from wildctc.scoring.bootstrap import RESAMPLES
+from wildctc.training.reports import WEIGHTS
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A system and its difference to plain CTC, if there is plain CTC and this is another."""
+
+    system: System
+    paired: Paired | None
+
+
+def compare_systems(systems: Sequence[System], resamples: int = RESAMPLES) -> list[Compared]:
+    """Each with its control; systems with the same control are drawn together."""
+    controls = [control_of(system, systems) for system in systems]
+    found: dict[int, Paired] = {}
+    for control in systems:
+        own = {i: s.tests for i, s in enumerate(systems) if controls[i] is control and s is not control}
+        found |= paired_differences(own, control.tests, resamples=resamples)
+    return [Compared(system, found.get(i)) for i, system in enumerate(systems)]
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def error_table(compared: Sequence[Compared], title: str) -> Table:
+    """Test WER and CER, and their differences to plain CTC; parts by task where there are several."""
+    header = ["", "seeds", "WER", "Δ WER", "95% interval", "CER", "Δ CER", "95% interval"]
+    return Table(
+        title, header, _by_task(compared, _error_row, title), [*_interval_notes(compared), *_run_notes(compared)]
+    )
+
+
+def _error_row(one: Compared) -> list[Cell]:
+    system = one.system
+    wers, cers = ([run.errors(of).rate for run in system.finished.values()] for of in ("words", "characters"))
+    wer, cer = one.paired or (None, None)
+    return [
+        Cell(system.name),
+        Cell(str(len(system.finished)), "†" * bool(system.daggers) + "‡" * bool(system.diverged)),
+        *(Cell(percent(Spread.of(wers))), *_difference_cells(wer)),
+        *(Cell(percent(Spread.of(cers))), *_difference_cells(cer)),
+    ]
+
+
+def _difference_cells(difference: Difference | None) -> list[Cell]:
+    if difference is None:
+        return [Cell(""), Cell("")]
+    value, low, high = (
+        f"{100 * x:+.2f}".replace("-", "−") for x in (difference.value, difference.low, difference.high)
+    )
+    return [Cell(value, bold=difference.certain), Cell(f"{low} … {high}")]
+
+
+def training_table(compared: Sequence[Compared], title: str) -> Table:
+    """Kinds of errors, the last epoch's weights, and what the model is sure of."""
+    header = ["", "sub", "ins", "del", "dev WER", "entropy", "bypass", "self-loop", "word", "train %", "dev %", "AUC"]
+    notes = ["means over seeds; sub, ins, del: errors in 100 words of the test"]
+    notes += [
+        "dev WER: greedy, of the best epoch; entropy: of held-out speech after the last epoch, as all that follows"
+    ]
+    notes += ["bypass, self-loop, word: log-weights of these arcs and of the word bypass"]
+    notes += ["train %, dev %: mean posterior of the bypass arc in transcripts, probed with weight 0"]
+    notes += ["AUC: how well the probe finds errors that were put into transcripts on purpose"]
+    return Table(title, header, _by_task(compared, _training_row, title), notes)
+
+
+def _training_row(one: Compared) -> list[Cell]:
+    runs = list(one.system.finished.values())
+    kinds = [
+        Spread.of([100 * getattr(e, kind) / max(e.reference, 1) for e in (run.errors() for run in runs)])
+        for kind in ("substitutions", "insertions", "deletions")
+    ]
+    histories = [run.metrics for run in runs if run.metrics]
+    best = Spread.of([min(m["valid_wer"] for m in history) for history in histories])
+    last = {name: Spread.of([_number(history[-1].get(name)) for history in histories]) for name in LAST}
+    auc = Spread.of([_auc(run) for run in runs])
+    return [
+        Cell(one.system.name),
+        *(Cell(_plain(kind.mean, ".2f")) for kind in kinds),
+        Cell(_plain(100 * best.mean, ".2f")),
+        Cell(_plain(last["entropy"].mean, ".3f")),
+        *(Cell(_plain(last[name].mean, ".3f" if abs(last[name].mean) < 1 else ".2f")) for name in WEIGHTS),
+        *(Cell(_plain(100 * last[name].mean, ".2f")) for name in POSTERIORS),
+        Cell(_plain(auc.mean, ".3f")),
+    ]
+
+
+POSTERIORS = ("bypass_posterior_train", "bypass_posterior_dev")
+LAST = ("entropy", *WEIGHTS, *POSTERIORS)
+
+
+def length_tables(compared: Sequence[Compared], resamples: int = RESAMPLES) -> list[Table]:
+    """Criterion × length: WER and its difference to plain CTC of that length; then entropy- minus epoch-indexed."""
+    lengths = sorted({float(one.system.setting[LENGTH]) for one in compared if LENGTH in one.system.setting})
+    found = {(one.system.criterion, float(one.system.setting.get(LENGTH, 0))): one for one in compared}
+    criteria = list(dict.fromkeys(one.system.criterion for one in compared))
+    rows: list[list[Cell] | str] = []
+    for criterion in criteria:
+        of = [found.get((criterion, length)) for length in lengths]
+        pairs = [_error_row(one)[2:5] if one else [Cell(NONE), Cell(""), Cell("")] for one in of]
+        rows.append([Cell(criterion), *(cell for cells in pairs for cell in cells)])
+    header = ["", *(x for n in lengths for x in (f"WER, {n:g} epochs", "Δ WER", "95% interval"))]
+    tables = [Table("By length: WER (%)", header, rows, _interval_notes(compared))]
+    rows = []
+    for epoch, entropy in (("otc-t", "otc-t-h"), ("otc-tw", "otc-tw-h")):
+        both = [(found.get((entropy, n)), found.get((epoch, n))) for n in lengths]
+        direct = [_direct(h, e, resamples) for h, e in both]
+        cells = [cell for pair in direct for cell in _difference_cells(pair.wer if pair else None)]
+        rows += [[Cell(f"{entropy} − {epoch}"), *cells]] if any(h and e for h, e in both) else []
+    header = ["", *(x for n in lengths for x in (f"Δ WER, {n:g} epochs", "95% interval"))]
+    return [*tables, Table("By length: entropy- minus epoch-indexed, WER in points", header, rows)] if rows else tables
+
+
+LEVELS = {
+    "token arcs alone": ("otc-t", CONTROL),
+    "token arcs beside word arcs": ("otc-tw", "otc-w-tuned"),
+    "word arcs alone": ("otc-w-tuned", CONTROL),
+    "word arcs beside token arcs": ("otc-tw", "otc-t"),
+}
+
+
+def level_tables(compared: Sequence[Compared], resamples: int = RESAMPLES) -> list[Table]:
+    """What each level of wildcards does, without the other and beside it: differences between criteria by task."""
+    rows: list[list[Cell] | str] = []
+    for task in dict.fromkeys(one.system.task for one in compared):
+        found = {one.system.criterion: one for one in compared if one.system.task == task and not one.system.setting}
+        pairs = {name: _direct(found.get(a), found.get(b), resamples) for name, (a, b) in LEVELS.items()}
+        if any(pairs[name] is not None for name in list(LEVELS)[1::2]):
+            rows += [task] if len({one.system.task for one in compared}) > 1 else []
+            rows += [_level_row(name, *LEVELS[name], pair) for name, pair in pairs.items() if pair is not None]
+    header = ["", "", "seeds", "Δ WER", "95% interval", "Δ CER", "95% interval"]
+    notes = ["in points, paired over the seeds that both have; the self-loops of these criteria differ too"]
+    return [Table("What each level of wildcards adds", header, rows, notes)] if rows else []
+
+
+def _level_row(name: str, criterion: str, other: str, pair: Paired) -> list[Cell]:
+    differences = [*_difference_cells(pair.wer), *_difference_cells(pair.cer)]
+    return [Cell(name), Cell(f"{criterion} − {other}"), Cell(str(len(pair.wer.by_seed))), *differences]
+
+
+def _direct(one: Compared | None, other: Compared | None, resamples: int) -> Paired | None:
+    if one is None or other is None or not (one.system.tests and other.system.tests):
+        return None
+    return paired_differences({"": one.system.tests}, other.system.tests, resamples=resamples).get("")
+
+
+LENGTH = "epochs"  # the setting of `iban-length`
+
+
+def _by_task(compared: Sequence[Compared], row: Any, title: str) -> list[list[Cell] | str]:
+    """With a heading for each task, unless there is one, which the title names."""
+    tasks = dict.fromkeys(one.system.task for one in compared)
+    rows: list[list[Cell] | str] = []
+    for task in tasks:
+        rows += [task] * (len(tasks) > 1 or not title.startswith(f"{task}:"))
+        rows += [row(one) for one in compared if one.system.task == task]
+    return rows
+
+
+# ---------------------------------------------------------------------------------------------------------------- notes
+
+
+def _interval_notes(compared: Sequence[Compared]) -> list[str]:
+    found = [one.paired.wer for one in compared if one.paired]
+    notes = ["±: standard deviation over seeds"] * any(len(one.system.finished) > 1 for one in compared)
+    if not found:
+        return [*notes, f"no differences: they need {CONTROL} and another criterion with a seed in common"]
+    notes.append(f"Δ: minus {CONTROL} with the same seeds, in points; bold or *: the interval leaves out 0")
+    speakers = max(difference.speakers for difference in found)
+    drawn = f"{RESAMPLES:,} draws of seeds, of the test's speakers ({speakers:,}) and of the utterances of each"
+    notes.append(f"interval: paired bootstrap, {drawn}")
+    if len({(one.system.task, *one.system.finished) for one in compared}) > len({one.system.task for one in compared}):
+        notes.append("not all have the same seeds: compare them by Δ, not by WER")
+    if any(len(difference.by_seed) == 1 for difference in found):
+        notes.append("of one seed, the interval leaves out how much results vary from seed to seed")
+    if any(difference.speakers == 1 for difference in found):
+        notes.append("one speaker: the interval leaves out how much results vary from speaker to speaker")
+    return notes
+
+
+def _run_notes(compared: Sequence[Compared]) -> list[str]:
+    daggers = [(one.system.name, weight) for one in compared for weight in one.system.daggers]
+    notes = [
+        f"† {name}: diverged, and was run again with {describe({'word bypass': weight})}" for name, weight in daggers
+    ]
+    for one in compared:
+        for seed, run in one.system.runs.items():
+            if run.diverged is not None:
+                notes.append(f"‡ {one.system.name}, seed {seed}: no model: {run.diverged}")
+    return notes
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+def percent(spread: Spread) -> str:
+    """
+    >>> percent(Spread.of([0.41, 0.42, 0.43])), percent(Spread.of([0.41])), percent(Spread.of([]))
+    ('42.00 ± 1.00', '41.00', '–')
+    """
+    if not spread.seeds:
+        return NONE
+    return f"{100 * spread.mean:.2f}" + (f" ± {100 * spread.deviation:.2f}" if spread.seeds > 1 else "")
+
+
+def _plain(value: float, form: str) -> str:
+    return NONE if math.isnan(value) else format(value, form).replace("-", "−")
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _auc(run: RunResult) -> float:
+    """Of the probe on errors put in on purpose: the first of value, low, high."""
+    return _number(run.audit.get("auc", [None])[0])
+
+
+def records(compared: Sequence[Compared]) -> list[dict[str, Any]]:
+    """For CSV: a line for each run, with the differences of its system."""
+    lines = []
+    for one in compared:
+        for seed, run in one.system.runs.items():
+            line: dict[str, Any] = {"task": run.task, "criterion": run.criterion, "setting": setting_of(one.system)}
+            line |= {"seed": seed, "diverged": run.diverged, "dagger": run.dagger}
+            for name, of in (("wer", "words"), ("cer", "characters")):
+                errors = run.errors(of)
+                line |= {name: errors.rate if run.tests else None}
+                kinds = ("substitutions", "insertions", "deletions", "reference")
+                line |= {f"{name}_{kind}": getattr(errors, kind) if run.tests else None for kind in kinds}
+                line |= _difference_record(name, getattr(one.paired, name) if one.paired else None, seed)
+            line |= {name: run.metrics[-1].get(name) if run.metrics else None for name in LAST}
+            lines.append(line | {"audit_auc": _auc(run)})
+    return lines
+
+
+def _difference_record(name: str, difference: Difference | None, seed: int) -> dict[str, Any]:
+    if difference is None:
+        return {f"{name}_delta{end}": None for end in ("", "_mean", "_low", "_high")}
+    ends = {"_mean": difference.value, "_low": difference.low, "_high": difference.high}
+    return {f"{name}_delta": difference.by_seed.get(seed)} | {f"{name}_delta{end}": x for end, x in ends.items()}
+
+
+def setting_of(system: System) -> str:
+    return "; ".join(f"{name}={value}" for name, value in system.setting.items())

@@ -1,0 +1,1 @@
+"""The probe: which tokens and words of a transcript were not said?"""

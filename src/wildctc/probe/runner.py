@@ -1,0 +1,255 @@
+"""Probe a manifest batch by batch, in several processes if torchrun started them; a stopped probe resumes.
+
+Results are kept in partial files (`wildctc.recognizer.partials`) until all utterances are done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from wildctc.corpora.preparation import Rejects
+from wildctc.corpora.utterance import Utterance, UtteranceError
+from wildctc.distributed import Processes
+from wildctc.errors import WildCTCError
+from wildctc.files import check_writable
+from wildctc.json_lines import read_rows
+from wildctc.lattice.feasibility import infeasible
+from wildctc.probe.graphs import probe_logits
+from wildctc.probe.records import FORMAT, ProbedToken, ProbedUtterance, ProbedWord, as_row
+from wildctc.recognizer.batch import Collected, GivesLogits, utterance_logits
+from wildctc.recognizer.partials import Partials, digest, left_out
+from wildctc.scoring.error_rates import Errors, wer
+from wildctc.scoring.mismatch import HEARS_NOTHING, advise_reading, find_outside, hopeless
+from wildctc.text.units import name_characters
+
+_log = logging.getLogger(__name__)
+_BATCH = 16  # utterances in one lattice; an interruption loses at most one batch of each process
+_OUTSIDE = "characters outside the units: "
+# settings that must be the same to resume a probe, and how an error message names another value
+_DECIDING = {
+    "format": "another version of WildCTC",
+    "weights": "another model",
+    "self_loop": "another self-loop weight",
+    "utterances": "another manifest",
+}
+
+
+class ProbeUnits(Protocol):
+    """What a probe needs of a model's units.
+
+    Attributes:
+        tokens: label → string.
+    """
+
+    tokens: list[str]
+
+    def encode(self, text: str, /) -> list[int]:
+        """Convert a text to labels.
+
+        Args:
+            text: The text; all its characters are among the units.
+
+        Returns:
+            The labels.
+        """
+        ...
+
+    def missing(self, text: str, /) -> list[str]:
+        """Find the characters that the units cannot write.
+
+        Args:
+            text: Any text.
+
+        Returns:
+            These characters, each once.
+        """
+        ...
+
+
+class ProbeModel(GivesLogits, Protocol):
+    """A model that can be probed: a `Recognizer`, or a Hugging Face `Checkpoint`. Label 0 is the blank."""
+
+    @property
+    def units(self) -> ProbeUnits:
+        """The units that the model writes."""
+        ...
+
+    @property
+    def frame_rate(self) -> float:
+        """Frames of logits per second."""
+        ...
+
+
+class ProbeCounts(NamedTuple):
+    """How many utterances of a manifest were probed.
+
+    Attributes:
+        now: Utterances that this call worked on; 0 if the file was complete already.
+        skipped: Utterances of the whole file that could not be probed.
+    """
+
+    now: int
+    skipped: int
+
+
+def probe_manifest(
+    model: ProbeModel,
+    utterances: Sequence[Utterance],
+    output: Path,
+    settings: dict[str, Any],
+    *,
+    processes: Processes,
+    cache: str | Path | None = None,
+    workers: int = 1,
+    max_bad: float = 0.01,
+) -> ProbeCounts:
+    """Probe utterances and write a probe file (see `read_probe`). A probe that was stopped resumes.
+
+    A file of another model, self-loop weight or manifest is refused.
+
+    Args:
+        model: The model.
+        utterances: The manifest's utterances.
+        output: The file to write. Until all utterances are done, the rows are in `output`.*.partial.
+        settings: The file's first row. It must contain `weights` (a fingerprint of the model) and `self_loop`.
+        processes: The processes that share the work.
+        cache: A folder of computed features; None computes them.
+        workers: Data-loading processes.
+        max_bad: The share of utterances that may be skipped. More of them are a WildCTCError, but the file is complete.
+
+    Returns:
+        How many utterances were probed now, and how many were skipped.
+    """
+    settings = {"format": FORMAT, **settings, "count": len(utterances), "utterances": digest(utterances)}
+    partials = Partials(output, "probe", settings, _DECIDING, processes)
+    check_writable(output)
+    finished = output.exists()
+    done = partials.index(output).keys() if finished else partials.done()
+    rest = [u for u in utterances if u.id not in done]
+    if finished and rest:
+        raise WildCTCError(f"{output}: {len(rest)} of {len(utterances)} rows are missing; remove it to probe again")
+    if not finished:
+        mine = processes.share(sorted(rest, key=lambda u: u.duration))
+        batches = _probe_utterances(model, mine, self_loop=settings["self_loop"], cache=cache, workers=workers)
+        partials.append(map(_row, batch) for batch in batches)
+        partials.merge((u.id for u in utterances), partials.header)
+    return _report(model, output, utterances, len(rest), max_bad)
+
+
+def _probe_utterances(
+    model: ProbeModel,
+    utterances: Sequence[Utterance],
+    *,
+    self_loop: float | None,
+    cache: str | Path | None,
+    workers: int,
+) -> Iterator[list[ProbedUtterance | UtteranceError]]:
+    """Probe utterances batch by batch, from short to long; one that cannot be probed gives an error with the reason.
+
+    An empty transcript can be probed: all speech is then unwritten.
+    """
+    bad, usable = Collected(), []
+    for utterance in utterances:
+        if outside := model.units.missing(utterance.text):
+            bad.add(UtteranceError(utterance, f"{_OUTSIDE}{name_characters(outside)}"))
+        else:
+            usable.append(utterance)
+    batch: list[tuple[Utterance, torch.Tensor]] = []
+    for pair in utterance_logits(model, usable, bad, cache=cache, workers=workers, title="probing"):
+        batch.append(pair)
+        if len(batch) == _BATCH:
+            yield [*bad.take(), *_probe_batch(model, batch, self_loop)]
+            batch = []
+    yield [*bad.take(), *_probe_batch(model, batch, self_loop)]
+
+
+def _probe_batch(
+    model: ProbeModel, batch: list[tuple[Utterance, torch.Tensor]], self_loop: float | None
+) -> list[ProbedUtterance | UtteranceError]:
+    if not batch:
+        return []
+    rows = [model.units.encode(utterance.text) for utterance, _ in batch]
+    for utterance, logits in batch:
+        if logits.isnan().any():
+            raise WildCTCError(f"{utterance.id}: the model's outputs are not numbers (NaN): has training diverged?")
+    probed = probe_logits(
+        torch.nn.utils.rnn.pad_sequence([logits for _, logits in batch]),
+        torch.tensor([label for row in rows for label in row], dtype=torch.int64),
+        [len(logits) for _, logits in batch],
+        [len(row) for row in rows],
+        tokens=model.units.tokens,
+        self_loop=self_loop,
+        frame_rate=model.frame_rate,
+    )
+    return [
+        _named(utterance, result) if result else UtteranceError(utterance, _too_long(row, len(logits)))
+        for (utterance, logits), row, result in zip(batch, rows, probed, strict=True)
+    ]
+
+
+def _named(utterance: Utterance, probed: ProbedUtterance) -> ProbedUtterance:
+    duration = utterance.duration or probed.duration
+    # Convolutions lose as much audio at the start as at the end, so the frames are in the middle of the utterance.
+    shift = (duration - probed.duration) / 2
+    units: list[ProbedToken | ProbedWord] = [*probed.tokens, *probed.words]
+    for unit in units:
+        unit.start, unit.end = (min(max(0.0, time + shift), duration) for time in (unit.start, unit.end))
+    return replace(
+        probed,
+        id=utterance.id,
+        audio=str(utterance.audio),
+        offset=utterance.start,
+        duration=duration,
+        channel=utterance.channel,
+        speaker=utterance.speaker,
+    )
+
+
+def _too_long(row: list[int], frames: int) -> str:
+    short = infeasible(torch.tensor([row], dtype=torch.int64), [frames], [len(row)])
+    needed = short[0].needed if short else len(row)
+    return f"transcript too long for its audio: needs {needed} frames, has {frames}"
+
+
+def _row(found: ProbedUtterance | UtteranceError) -> dict[str, Any]:
+    return left_out(found) if isinstance(found, UtteranceError) else as_row(found)
+
+
+def _report(model: ProbeModel, output: Path, utterances: Sequence[Utterance], now: int, max_bad: float) -> ProbeCounts:
+    """Report the utterances that were skipped, by this call or an earlier one, and a model that recognises nothing."""
+    rejects = Rejects(max_bad)
+    by_id, words = {u.id: u for u in utterances}, Errors()
+    for _, row in read_rows(output):
+        if "left_out" not in row:
+            words += wer([row.get("text", "")], [row.get("heard", "")]) if "probe" not in row else Errors()
+            continue
+        error = UtteranceError(by_id[row["id"]], row["left_out"])
+        if error.reason.startswith(_OUTSIDE):
+            rejects.errors[str(error)] = error  # reported below, once for all of them
+        else:
+            rejects.add(error)
+    _report_outside(model.units.missing, [u.text for u in utterances])
+    if hopeless(words):
+        _log.warning("WER %.1f%%: %s", 100 * words.rate, HEARS_NOTHING)
+    rejects.check(len(utterances))
+    return ProbeCounts(now, len(rejects.errors))
+
+
+def _report_outside(missing: Callable[[str], list[str]], texts: list[str]) -> None:
+    outside = find_outside(texts, missing)
+    if not outside.texts:
+        return
+    option, left = advise_reading(texts, missing)
+    advice = (
+        f"{option} would skip {left:,}; give another -o with it" if option else "no option helps: correct the manifest"
+    )
+    _log.warning(
+        "skipped: %s of %s transcripts have characters outside the units: %s; %s",
+        f"{outside.texts:,}", f"{len(texts):,}", outside, advice,
+    )  # fmt: skip

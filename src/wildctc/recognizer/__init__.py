@@ -1,0 +1,1 @@
+"""A trained recogniser: logits, decoding, transcription, alignment."""

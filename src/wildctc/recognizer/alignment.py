@@ -1,0 +1,174 @@
+"""The best path of each utterance's transcript through a recogniser's output, and how it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wildctc.corpora.preparation import Rejects
+from wildctc.corpora.utterance import Utterance, UtteranceError
+from wildctc.errors import WildCTCError
+from wildctc.lattice.align import wildcard_align
+from wildctc.lattice.arcs import Wildcards
+from wildctc.recognizer.batch import utterance_logits
+from wildctc.recognizer.model import Recognizer
+from wildctc.text.units import name_characters
+
+
+@dataclass(frozen=True)
+class AlignedToken:
+    """A token and the seconds of the utterance in which it, or the ★ in its place, was heard."""
+
+    text: str
+    start: float
+    end: float
+    bypassed: bool
+
+
+@dataclass(frozen=True)
+class AlignedWord:
+    """A word with its tokens, from its first letter to its last: a space has no time of its own."""
+
+    text: str
+    tokens: list[AlignedToken]
+
+    @property
+    def letters(self) -> list[AlignedToken]:
+        return [t for t in self.tokens if t.text.strip()] or self.tokens
+
+    @property
+    def start(self) -> float:
+        return self.letters[0].start
+
+    @property
+    def end(self) -> float:
+        return self.letters[-1].end
+
+    @property
+    def bypassed(self) -> float:
+        """The share of its tokens that were bypassed."""
+        return sum(t.bypassed for t in self.letters) / len(self.letters)
+
+    @property
+    def marked(self) -> str:
+        """The word, what was bypassed in brackets.
+
+        >>> AlignedWord("abc", [AlignedToken(text, 0.0, 0.1, text in "bc") for text in (" ", "a", "b", "c")]).marked
+        'a[bc]'
+        """
+        parts = []
+        for bypassed, group in groupby(self.tokens, key=lambda t: t.bypassed):
+            text = "".join(t.text for t in group).strip()
+            parts.append(f"[{text or '␣'}]" if bypassed else text)
+        return "".join(parts)
+
+
+@dataclass(frozen=True)
+class AlignedUtterance:
+    """A transcript on its audio. score: of the path, with its weights.
+
+    unwritten: start and end of the speech that the transcript lacks, in each gap between its tokens that has some.
+    """
+
+    id: str
+    channel: int | None
+    text: str
+    score: float
+    words: list[AlignedWord]
+    unwritten: list[tuple[float, float]]
+
+    def rows(self) -> list[tuple[float, float, str, str, float]]:
+        """Words and ★, in order: start, end, text, text with marks, and the share that was bypassed."""
+        rows = [(w.start, w.end, w.text, w.marked, w.bypassed) for w in self.words]
+        return sorted([*rows, *((start, end, "★", "★", 1.0) for start, end in self.unwritten)], key=lambda row: row[:2])
+
+    def to_text(self) -> str:
+        """A line about the utterance, then a line with times for each word."""
+        tokens = [t for w in self.words for t in w.tokens]
+        head = f"{self.id}: {sum(t.bypassed for t in tokens)} of {len(tokens)} tokens bypassed"
+        head += f", {len(self.unwritten)} × unwritten speech" if self.unwritten else ""
+        return "\n".join([head, *(f"{start:8.2f} {end:7.2f}  {marked}" for start, end, _, marked, _ in self.rows())])
+
+    def to_ctm(self) -> str:
+        """NIST CTM: id, channel (from 1), start, duration, word, and as confidence the share that was not bypassed."""
+        return "\n".join(
+            f"{self.id} {(self.channel or 0) + 1} {start:.3f} {end - start:.3f} {text} {1 - bypassed:.2f}"
+            for start, end, text, _, bypassed in self.rows()
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        words = [
+            {"text": w.text, "start": w.start, "end": w.end, "bypassed_share": round(w.bypassed, 3)}
+            | {"tokens": [asdict(token) for token in w.tokens]}
+            for w in self.words
+        ]
+        unwritten = [{"start": start, "end": end} for start, end in self.unwritten]
+        return {"id": self.id, "text": self.text, "score": self.score, "words": words, "unwritten": unwritten}
+
+
+def align_utterances(
+    model: Recognizer,
+    utterances: Sequence[Utterance],
+    wildcards: Wildcards,
+    *,
+    cache: str | Path | None = None,
+    workers: int = 1,
+    max_bad: float = 0.01,
+) -> list[AlignedUtterance]:
+    """The best path of each utterance, in the manifest's order.
+
+    Utterances that cannot be aligned are reported and left out; more than `max_bad` of them are an error.
+    """
+    rejects = Rejects(max_bad)
+    usable = []
+    for utterance in utterances:
+        if outside := model.units.missing(utterance.text):
+            rejects.add(UtteranceError(utterance, f"characters outside the units: {name_characters(outside)}"))
+        else:
+            usable.append(utterance)
+    if not any(u.text for u in utterances):
+        raise WildCTCError("there is nothing to align: no utterance of the manifest has a text")
+    found = {}
+    for utterance, logits in utterance_logits(model, usable, rejects, cache=cache, workers=workers, title="aligning"):
+        try:
+            found[utterance.id] = align(model, utterance, logits, wildcards)
+        except UtteranceError as error:
+            rejects.add(error)
+    rejects.check(len(utterances))
+    return [found[u.id] for u in utterances if u.id in found]
+
+
+def align(model: Recognizer, utterance: Utterance, logits: torch.Tensor, wildcards: Wildcards) -> AlignedUtterance:
+    """The best path of one utterance through its logits (T, V)."""
+    units = model.units
+    labels = units.encode(utterance.text)
+    words = units.words(labels)
+    arguments = logits.unsqueeze(1), torch.tensor([labels], dtype=torch.int64), [len(logits)], [len(labels)]
+    [path] = wildcard_align(*arguments, wildcards=wildcards, words=torch.tensor([words], dtype=torch.int64))
+    if path.score != path.score:
+        raise WildCTCError(f"{utterance.id}: the model's outputs are not numbers (NaN): has training diverged?")
+    if path.score == -torch.inf:
+        reason = f"transcript too long for its audio: {len(labels)} tokens, {len(logits)} frames"
+        raise UtteranceError(utterance, reason)
+    times = [round(second, 3) for second in model.times(len(logits), utterance.duration)]
+    tokens = [
+        AlignedToken(units.tokens[span.label].replace("▁", " "), times[span.start], times[span.end], span.bypassed)
+        for span in path.tokens
+    ]
+    aligned = []
+    for _, group in groupby(zip(words, labels, tokens, strict=True), key=lambda row: row[0]):
+        inside = list(group)
+        text = units.decode(label for _, label, _ in inside)
+        aligned.append(AlignedWord(text, [token for _, _, token in inside]))
+    unwritten = []
+    for _, stars in groupby((w for w in path.wildcards if w.kind == "self_loop"), key=lambda star: star.first):
+        gap = list(stars)
+        unwritten.append((times[gap[0].start], times[gap[-1].end]))
+    text = units.normalizer(utterance.text)
+    return AlignedUtterance(utterance.id, utterance.channel, text, round(path.score, 4), aligned, unwritten)

@@ -1,0 +1,259 @@
+"""A manifest through a trained recogniser: logits of its utterances, and their transcriptions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from wildctc.audio.sound_files import check_audio, load_audio
+from wildctc.corpora.preparation import Rejects
+from wildctc.corpora.utterance import Utterance, UtteranceError
+from wildctc.distributed import ALONE, Processes
+from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.features.cache import FeatureCache
+from wildctc.features.front_end import FrontEnd, NotFinite, extract
+from wildctc.files import check_writable
+from wildctc.progress import progress
+from wildctc.recognizer.decoding import best_hypothesis
+from wildctc.recognizer.model import Recognizer
+from wildctc.recognizer.partials import Partials, digest, left_out
+from wildctc.scoring.hypotheses import Decoded, hyp_row, read_hyp_file
+
+_log = logging.getLogger(__name__)
+DECIDING = {"weights": "another model", "beam": "another beam", "utterances": "another manifest"}
+BATCH_SECONDS = 120.0  # of padded audio that go through the encoder at once
+
+
+def decode_manifest(
+    model: Recognizer,
+    utterances: Sequence[Utterance],
+    output: Path,
+    *,
+    beam: int = 10,
+    processes: Processes = ALONE,
+    cache: str | Path | None = None,
+    workers: int = 1,
+    max_bad: float = 0.01,
+) -> tuple[list[Decoded], Rejects]:
+    """Decode `utterances` into `output` (see `read_hyps`), doing only what a call that was stopped has not done.
+
+    The file has a row for each utterance, in the manifest's order; one whose audio cannot be used has a row that says
+    why.
+
+    Args:
+        model: The recogniser.
+        utterances: The manifest's utterances.
+        output: The file to write. Until all is done, the rows are in `output`.*.partial.
+        beam: Prefixes kept; 1 is greedy.
+        processes: Those that share the work.
+        cache: A folder of features, as in training.
+        workers: Data-loading processes.
+        max_bad: The share of utterances that may be left out: the limit of the rejects that are returned.
+
+    Returns:
+        What was decoded, in the manifest's order, and the utterances that were not; whether these are too many is for
+        the caller to check.
+    """
+    check_writable(output)
+    settings = {"weights": model.fingerprint(), "beam": beam, "utterances": digest(utterances)}
+    partials = Partials(output, "decode", settings, DECIDING, processes)
+    done = partials.done()
+    if done:
+        _log.info("%s: resuming, %s of %s utterances are done", output, f"{len(done):,}", f"{len(utterances):,}")
+    # Dealt out first: then the batches, and with them the last bits, are those of a call that was not stopped.
+    mine = [u for u in processes.share(sorted(utterances, key=_by_duration)) if u.id not in done]
+    batches = decode_batches(model, mine, beam=beam, references=_have_text(utterances), cache=cache, workers=workers)
+    partials.append(map(_row, batch) for batch in batches)
+    partials.merge(u.id for u in utterances)
+    rejects, by_id = Rejects(max_bad), {u.id: u for u in utterances}
+    decoded, reasons = read_hyp_file(output)
+    for id, reason in reasons.items():
+        rejects.add(UtteranceError(by_id[id], reason))
+    return decoded, rejects
+
+
+def decode_utterances(
+    model: Recognizer,
+    utterances: Sequence[Utterance],
+    *,
+    beam: int = 10,
+    cache: str | Path | None = None,
+    workers: int = 1,
+    max_bad: float = 0.01,
+) -> list[Decoded]:
+    """The best transcription of each utterance, in the manifest's order, by prefix beam search (beam 1: greedy).
+
+    References are normalised as the model's units normalise; a manifest without any text has none. Utterances whose
+    audio cannot be used are reported and left out; more than `max_bad` of them are an error. cache: a folder of
+    features, as in training.
+    """
+    rejects = Rejects(max_bad)
+    found: dict[str, Decoded] = {}
+    batches = decode_batches(
+        model, utterances, beam=beam, references=_have_text(utterances), cache=cache, workers=workers
+    )
+    for item in (item for batch in batches for item in batch):
+        if isinstance(item, UtteranceError):
+            rejects.add(item)
+        else:
+            found[item.id] = item
+    rejects.check(len(utterances))
+    return [found[u.id] for u in utterances if u.id in found]
+
+
+def decode_batches(
+    model: Recognizer,
+    utterances: Sequence[Utterance],
+    *,
+    beam: int = 10,
+    references: bool = True,
+    cache: str | Path | None = None,
+    workers: int = 1,
+) -> Iterator[list[Decoded | UtteranceError]]:
+    """Decode batch by batch, from short to long; an utterance that cannot be decoded gives the reason why.
+
+    references: whether the utterances' texts are references.
+    """
+    bad = Collected()
+    for batch in logits_batches(model, utterances, bad, cache=cache, workers=workers):
+        found = [_decode(model, utterance, logits, beam, references) for utterance, logits in batch]
+        yield [*bad.take(), *found]
+    yield [*bad.take()]
+
+
+def _decode(
+    model: Recognizer, utterance: Utterance, logits: torch.Tensor, beam: int, references: bool
+) -> Decoded | UtteranceError:
+    try:
+        best = best_hypothesis(logits, model.units, beam)
+    except MissingExtra:
+        raise
+    except WildCTCError as error:  # logits that are not numbers
+        return UtteranceError(utterance, str(error))
+    given = (model.units.normalizer(utterance.text),) if references else ()
+    return Decoded(utterance.id, best.text, given, best.score)
+
+
+def _by_duration(utterance: Utterance) -> float:
+    return utterance.duration
+
+
+def _have_text(utterances: Sequence[Utterance]) -> bool:
+    return any(u.text for u in utterances)
+
+
+def _row(found: Decoded | UtteranceError) -> dict[str, Any]:
+    return left_out(found) if isinstance(found, UtteranceError) else hyp_row(found)
+
+
+class GivesLogits(Protocol):
+    """A recogniser, or another model with a front end of its own."""
+
+    @property
+    def front_end(self) -> FrontEnd: ...
+    def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]: ...
+
+
+def utterance_logits(
+    model: GivesLogits,
+    utterances: Sequence[Utterance],
+    rejects: Rejects,
+    *,
+    cache: str | Path | None = None,
+    workers: int = 1,
+    title: str = "decoding",
+) -> Iterator[tuple[Utterance, torch.Tensor]]:
+    """Each utterance with its logits (T', V), shortest first, under a progress bar; bad audio goes to `rejects`."""
+    for batch in logits_batches(model, utterances, rejects, cache=cache, workers=workers, title=title):
+        yield from batch
+
+
+def logits_batches(
+    model: GivesLogits,
+    utterances: Sequence[Utterance],
+    rejects: Rejects,
+    *,
+    cache: str | Path | None = None,
+    workers: int = 1,
+    title: str = "decoding",
+) -> Iterator[list[tuple[Utterance, torch.Tensor]]]:
+    """What `utterance_logits` gives, in the batches that went through the encoder."""
+    order = sorted(utterances, key=_by_duration)
+    loader = DataLoader(
+        _Features(order, model.front_end, cache),
+        batch_size=None, num_workers=workers, collate_fn=_as_it_is, generator=torch.Generator(),
+    )  # fmt: skip
+    with progress(total=len(order), desc=title, unit="utt", leave=False) as bar:
+        for batch in _batches(order, loader, model.front_end.frame_rate, rejects):
+            logits = model.batch_logits([x for _, x in batch])
+            yield [(utterance, found) for (utterance, _), found in zip(batch, logits, strict=True)]
+            bar.update(len(batch))
+
+
+class Collected(Rejects):
+    """Keeps what is wrong until it is asked for; it is reported when all is done."""
+
+    def add(self, error: UtteranceError) -> None:
+        self.errors[str(error)] = error
+
+    def take(self) -> list[UtteranceError]:
+        """What came in since the last call."""
+        found, self.errors = list(self.errors.values()), {}
+        return found
+
+
+def _as_it_is(item: Any) -> Any:
+    return item  # a loader would make tensors of arrays
+
+
+def _batches(
+    utterances: Sequence[Utterance],
+    features: DataLoader[np.ndarray | WildCTCError],
+    frame_rate: float,
+    rejects: Rejects,
+) -> Iterator[list[tuple[Utterance, np.ndarray]]]:
+    batch: list[tuple[Utterance, np.ndarray]] = []
+    longest = 0
+    for utterance, x in zip(utterances, features, strict=True):
+        if isinstance(x, UtteranceError):
+            rejects.add(x)
+            continue
+        if isinstance(x, WildCTCError):  # not one utterance's fault: a cache that cannot be written
+            raise x
+        longest = max(longest, len(x))
+        if batch and longest * (len(batch) + 1) > BATCH_SECONDS * frame_rate:
+            yield batch
+            batch, longest = [], len(x)
+        batch.append((utterance, x))
+    if batch:
+        yield batch
+
+
+class _Features(Dataset[np.ndarray | WildCTCError]):
+    """Item i: the features of utterance i (frames, dim), or what is wrong with its audio."""
+
+    def __init__(self, utterances: Sequence[Utterance], front_end: FrontEnd, cache: str | Path | None) -> None:
+        self.utterances, self.front_end = utterances, front_end
+        self.cache = None if cache is None else FeatureCache(cache, front_end)
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    def __getitem__(self, index: int) -> np.ndarray | WildCTCError:
+        utterance = self.utterances[index]
+        try:
+            if utterance.duration == 0:  # the manifest does not say how much audio there should be; the header may
+                check_audio(utterance)
+            if self.cache is not None:
+                return self.cache.get(utterance)
+            return extract(self.front_end, load_audio(utterance, self.front_end.sampling_rate))
+        except NotFinite as error:
+            return UtteranceError(utterance, str(error))
+        except WildCTCError as error:  # returned, since a worker's exception would reach the user as a traceback
+            return error

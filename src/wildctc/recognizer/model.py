@@ -1,0 +1,248 @@
+"""A recogniser: front end, normalisation, encoder and output layer, as one thing that can be saved and loaded.
+
+The front end is frozen and runs outside of torch (its features are cached during training); everything that has
+weights is in the module, the per-dimension statistics of the features included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from wildctc.audio.recordings import Audio, open_recording, read_whole
+from wildctc.encoders.encoder import make_encoder
+from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.features.front_end import extract, make_front_end, with_absolute_path
+from wildctc.features.layer_mix import DIM, LayerMix
+from wildctc.features.stats import FeatureStats
+from wildctc.features.trust import check_trusted
+from wildctc.files import load_tensors, make_folder, save_tensors, write_text
+from wildctc.recognizer.model_folder import FORMAT, Tensors, check_shapes, check_values, read_config, read_header
+from wildctc.recognizer.transcription import Transcript, join, transcribe_pieces
+from wildctc.text.units import Units, load_units
+
+
+class Network(nn.Module):
+    """All that has weights: statistics, mix of layers, encoder and output layer.
+
+    shape: of a frame of features. encoder: as in `Recognizer`. outputs: how many units there are.
+    """
+
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    def __init__(self, shape: Sequence[int], encoder: dict[str, Any], outputs: int) -> None:
+        super().__init__()
+        *layers, dim = shape
+        self.register_buffer("mean", torch.zeros(*layers, dim))
+        self.register_buffer("std", torch.ones(*layers, dim))
+        self.mix = LayerMix(layers[0], dim) if layers else nn.Identity()
+        self.encoder = make_encoder(input_dim=DIM if layers else dim, **encoder)
+        self.output = nn.Linear(self.encoder.output_dim, outputs)
+
+
+class Recognizer(Network):
+    """Features → logits over the units.
+
+    front_end: what `features.make_front_end` takes. encoder: `kind` and the fields of `encoders.make_encoder`
+    without `input_dim`, which the front end decides. stats: None until they are known.
+    """
+
+    def __init__(
+        self, front_end: dict[str, Any], encoder: dict[str, Any], units: Units, stats: FeatureStats | None = None
+    ) -> None:
+        made = make_front_end(front_end)
+        super().__init__(made.shape, encoder, len(units.tokens))
+        self.front_end_config, self.encoder_config = dict(front_end), dict(encoder)
+        self.front_end, self.units = made, units
+        if stats is not None:
+            self.set_stats(stats)
+
+    @property
+    def stats(self) -> FeatureStats:
+        """The statistics that features are normalised with."""
+        return FeatureStats(self.mean.cpu().numpy(), self.std.cpu().numpy())
+
+    def set_stats(self, stats: FeatureStats) -> None:
+        """Use other statistics."""
+        self.mean.copy_(torch.from_numpy(stats.mean))
+        self.std.copy_(torch.from_numpy(stats.std))
+
+    @property
+    def frame_rate(self) -> float:
+        """Logit frames a second."""
+        return float(self.front_end.frame_rate) / int(self.encoder_config.get("subsampling", 4))
+
+    def times(self, frames: int, duration: float) -> list[float]:
+        """When each logit frame of audio of `duration` seconds begins, and when the last one ends: frames + 1 seconds.
+
+        Convolutions lose as much of the audio at its beginning as at its end.
+        """
+        first = (duration - frames / self.frame_rate) / 2
+        return [min(max(0.0, first + frame / self.frame_rate), duration) for frame in range(frames + 1)]
+
+    def output_lengths(self, lengths: torch.Tensor) -> torch.Tensor:
+        """Frames after the encoder for so many frames of features."""
+        return self.encoder.output_lengths(lengths)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (N, T', V) and their lengths (N,) from normalised features x (N, T, F) with lengths (N,).
+
+        x is (N, T, layers, F) if the front end gives layers.
+        """
+        y, y_lengths = self.encoder(self.mix(x), lengths)
+        return self.output(y), y_lengths
+
+    def transcribe(
+        self, audio: Audio, *, sampling_rate: int | None = None, channel: int | None = None, beam: int = 10
+    ) -> Transcript:
+        """Text, words with their times, and score of a file or of an array of samples, however long.
+
+        sampling_rate: of an array. channel: counted from 0; None: the mean of all. beam: prefixes kept; 1 is greedy.
+        """
+        return join(transcribe_pieces(self, open_recording(audio, sampling_rate, channel), beam))
+
+    def logits(self, audio: Audio, *, sampling_rate: int | None = None, channel: int | None = None) -> torch.Tensor:
+        """Logits (T', V), float32 on the CPU, of one utterance, `frame_rate` frames a second; audio as in `transcribe`.
+
+        The audio is not cut, as that of `transcribe` is: memory grows with the square of its length.
+        """
+        wave = read_whole(audio, self.front_end.sampling_rate, sampling_rate, channel)
+        return self.batch_logits([extract(self.front_end, wave)])[0]
+
+    @torch.inference_mode()
+    def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        """Logits (T', V), float32 on the CPU, of each utterance from raw front-end features (T, F).
+
+        Features too few for a single frame of the encoder give none (T' = 0).
+        """
+        device, stats = self.mean.device, self.stats
+        found = [torch.empty(0, len(self.units.tokens))] * len(features)
+        lengths = torch.tensor([len(f) for f in features], dtype=torch.int64)
+        long_enough = self.output_lengths(lengths).nonzero().flatten().tolist() if len(features) else []
+        if not long_enough:
+            return found
+        x = [torch.from_numpy(stats.normalize(features[i])) for i in long_enough]
+        training = self.training
+        self.eval()  # without dropout, in the middle of training too
+        try:
+            y, y_lengths = self(nn.utils.rnn.pad_sequence(x, batch_first=True).to(device), lengths[long_enough])
+        finally:
+            self.train(training)
+        for i, row, n in zip(long_enough, y, y_lengths.tolist(), strict=True):
+            found[i] = row[:n].float().cpu()
+        return found
+
+    def fingerprint(self) -> str:
+        """A short hash of the weights and the units: of all that decides what is recognised, given the features."""
+        digest = hashlib.sha256(self.units.fingerprint().encode())
+        for name, tensor in self.state_dict().items():
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()[:16]
+
+    def save(self, folder: str | Path, card: str = "") -> None:
+        """Write all that inference needs: weights and statistics, configuration, units, and `card` as README.md."""
+        folder = make_folder(Path(folder))
+        self.describe(folder)
+        if card:
+            write_text(folder / "README.md", card)
+        # Last: a folder with weights is complete.
+        save_tensors(folder / "model.safetensors", self.state_dict(), {"units": self.units.fingerprint()})
+
+    def describe(self, folder: Path) -> None:
+        """Write what a model folder holds beside the weights: configuration and units."""
+        self.units.save(folder)
+        config = {
+            "format": FORMAT,
+            "front_end": with_absolute_path(self.front_end_config),
+            "front_end_digest": self.front_end.digest,
+            "encoder": self.encoder_config,
+            "units": self.units.fingerprint(),
+        }
+        write_text(folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
+    @staticmethod
+    def description(folder: Path) -> list[Path]:
+        """The files that `describe` writes; the last one for pieces of SentencePiece alone."""
+        return [folder / name for name in ("config.json", "units.json", "spm.model")]
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, trust_front_end: bool = False) -> Recognizer:
+        """The recogniser in a model folder, or in the `model/` of a run's folder; in eval mode, on the CPU.
+
+        The folder may come from a stranger: nothing in it is run, and nothing is built that its weights do not fill.
+
+        Args:
+            folder: of the model, or of the run.
+            trust_front_end: allow a front end that is no part of WildCTC, but a file, a folder or a model of the
+                Hugging Face hub that config.json names. One that was trained with on this machine is allowed anyway.
+
+        Returns:
+            The recogniser.
+        """
+        folder = find_model(Path(folder))
+        config, units = read_config(folder), load_units(folder)
+        tensors, state = read_header(folder / "model.safetensors")
+        if not units.fingerprint() == config["units"] == state.get("units"):
+            raise WildCTCError(f"{folder}: the units do not match the weights (units.json was changed or replaced)")
+        check_trusted(config["front_end"], folder / "config.json", trust_front_end)
+        model = cls._from_config(folder, config, units, tensors)
+        weights, _ = load_tensors(folder / "model.safetensors")
+        check_values(folder, weights)
+        model.load_state_dict(weights)
+        return model.eval()
+
+    @classmethod
+    def _from_config(cls, folder: Path, config: dict[str, Any], units: Units, tensors: Tensors) -> Recognizer:
+        """Built only if the tensors in the file of weights are those that the configuration asks for."""
+        front_end, encoder = config["front_end"], config["encoder"]
+        try:
+            shape = make_front_end(front_end).shape
+            one = _in_outline(shape, encoder | {"blocks": 1}, len(units.tokens))
+            # The number of blocks is checked as any other setting, but they are not made yet.
+            settings = one.encoder.config
+            blocks = replace(settings, blocks=encoder.get("blocks", type(settings).blocks)).blocks
+        except MissingExtra:
+            raise
+        except WildCTCError as error:
+            raise WildCTCError(f"{error}; it is named in {folder / 'config.json'}") from None
+        check_shapes(folder, tensors, one.state_dict(), blocks)
+        model = cls(front_end, encoder, units)
+        if config.get("front_end_digest", model.front_end.digest) != model.front_end.digest:
+            raise WildCTCError(
+                f"{folder}: was trained with other weights than {front_end.get('name')} has now; "
+                f"put those back, or correct front_end.name in {folder / 'config.json'}"
+            )
+        return model
+
+
+def _in_outline(shape: Sequence[int], encoder: dict[str, Any], outputs: int) -> Network:
+    """The network with shapes, but without memory for its weights."""
+    try:
+        with torch.device("meta"):
+            return Network(shape, encoder, outputs)
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise WildCTCError(f"features of the shape {tuple(shape)} fit no network: {str(error)[:100]}") from None
+
+
+def find_model(folder: Path) -> Path:
+    """The model folder itself, or the one inside a run's folder."""
+    for candidate in (folder / "model", folder):
+        if (candidate / "model.safetensors").is_file():
+            return candidate
+    if (folder / "checkpoints").is_dir():
+        raise WildCTCError(
+            f"{folder}: the run has no model/ yet; run the same `wildctc train` again to finish it "
+            "(`wildctc decode` takes its last checkpoint)"
+        )
+    raise WildCTCError(f"{folder}: no model here (expected model.safetensors or model/model.safetensors)")

@@ -1,0 +1,119 @@
+"""The files of a model folder, which may come from a stranger: what they claim is checked before anything is built.
+
+A few bytes of JSON can ask for any amount of memory and time. So the shapes in the header of the weights are read
+first, which are as large as the file itself, and the configuration has to agree with them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.files import read_json
+
+FORMAT = 1
+CONFIG_BYTES = 1_000_000  # of config.json, which has a few hundred
+HEADER_BYTES = 20_000_000  # of the header of the weights, which has about 4,000 for a block
+LEAST_STD = 1e-6  # of a feature; training gives 1e-4 at least
+ADVICE = "get the folder again, or train anew"
+_DTYPES = {"F32": torch.float32, "I64": torch.int64}
+
+Tensors = dict[str, tuple[str, tuple[int, ...]]]  # name → type, as safetensors names it, and shape
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json, with `front_end` and `encoder` as objects, and `units` as text."""
+    path = folder / "config.json"
+    config = read_json(path, CONFIG_BYTES)
+    if not isinstance(config, dict):
+        raise WildCTCError(f"{path}: not a JSON object; {ADVICE}")
+    if "format" in config and config["format"] != FORMAT:
+        raise WildCTCError(f"{path}: format {str(config['format'])[:20]!r} of a model, this version reads {FORMAT}")
+    for field, kind in (("front_end", dict), ("encoder", dict), ("units", str)):
+        if field not in config:
+            raise WildCTCError(f"{path}: no {field!r} in it: not written by WildCTC?")
+        if not isinstance(config[field], kind):
+            raise WildCTCError(f"{path}: {field} is not {'text' if kind is str else 'an object'}; {ADVICE}")
+    if "kind" not in config["encoder"] or "input_dim" in config["encoder"]:
+        raise WildCTCError(f"{path}: encoder must have a kind, and no input_dim; {ADVICE}")
+    return config
+
+
+def read_header(path: Path) -> tuple[Tensors, dict[str, Any]]:
+    """Types and shapes of the tensors in a safetensors file, and its state; no tensor is loaded.
+
+    safetensors itself checks that the tensors fill the file exactly, so they are no larger than it.
+    """
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise MissingExtra("safetensors", "train") from None
+    try:
+        with open(path, "rb") as raw:
+            size = int.from_bytes(raw.read(8), "little")
+        if size > HEADER_BYTES:
+            raise WildCTCError(f"{path}: a header of {size:,} bytes; {ADVICE}")
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: (str(found.get_dtype()), tuple(found.get_shape())) for name, found in slices.items()}
+            state = json.loads((file.metadata() or {}).get("state", "{}"))
+    except OSError as error:
+        raise WildCTCError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise WildCTCError(f"{path}: not a readable safetensors file ({error})") from None
+    return tensors, state if isinstance(state, dict) else {}
+
+
+def check_shapes(folder: Path, tensors: Tensors, expected: Mapping[str, torch.Tensor], blocks: int) -> None:
+    """Refuse weights that are not those of the configuration.
+
+    expected: the tensors of a network with one block, which the others repeat; their values do not matter.
+    """
+    block = "encoder.blocks.0."
+    inside = {name.removeprefix(block): tensor for name, tensor in expected.items() if name.startswith(block)}
+    outside = {name: tensor for name, tensor in expected.items() if not name.startswith(block)}
+    if len(tensors) != len(outside) + blocks * len(inside):
+        have = len({name.split(".")[2] for name in tensors if name.startswith("encoder.blocks.")})
+        raise WildCTCError(
+            f"{folder}: the weights do not fit config.json: {len(tensors):,} tensors and {have:,} blocks, "
+            f"not {len(outside) + blocks * len(inside):,} and {blocks:,}; {ADVICE}"
+        )
+    for number in range(blocks):
+        _check(folder, tensors, inside, f"encoder.blocks.{number}.")
+    _check(folder, tensors, outside, "")
+
+
+def _check(folder: Path, tensors: Tensors, expected: Mapping[str, torch.Tensor], prefix: str) -> None:
+    for name, tensor in expected.items():
+        if prefix + name not in tensors:
+            raise WildCTCError(f"{folder}: the weights do not fit config.json: no {prefix}{name}; {ADVICE}")
+        dtype, shape = tensors[prefix + name]
+        if shape != tuple(tensor.shape):
+            raise WildCTCError(
+                f"{folder}: the weights do not fit config.json: {prefix}{name} is {shape}, not {tuple(tensor.shape)}; "
+                f"{ADVICE}"
+            )
+        if _DTYPES.get(dtype) != tensor.dtype:
+            raise WildCTCError(
+                f"{folder}: {prefix}{name} is of type {dtype}, and only {_name(tensor.dtype)} is read; "
+                "convert the weights, or save the model again with Recognizer.save"
+            )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return next(name for name, known in _DTYPES.items() if known == dtype)
+
+
+def check_values(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
+    """Refuse weights with which every output would be NaN."""
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise WildCTCError(f"{folder}: {name} holds NaN or infinite numbers; has training diverged? {ADVICE}")
+        least = LEAST_STD if name == "std" else 0.0 if name.endswith("running_var") else None
+        if least is not None and bool((tensor < least).any()):
+            raise WildCTCError(f"{folder}: {name} is less than {least:g} in some dimension; {ADVICE}")

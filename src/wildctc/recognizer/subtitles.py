@@ -1,0 +1,107 @@
+"""Transcripts as subtitles: SubRip (.srt) and WebVTT (.vtt)."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from wildctc.recognizer.transcription import Transcript, Word
+from wildctc.terminal import cut_to_width, display_width
+
+# What broadcasters ask for, more or less: two lines of 42 characters, 7 seconds, gone within a pause.
+LINE = 42
+LINES = 2
+LONGEST = 7.0  # seconds
+SHORTEST = 1.0  # seconds, where the next one leaves so much time
+PAUSE = 1.0  # seconds without a word after which a new one begins
+LINGER = 0.3  # seconds that it stays after its last letter: a letter is heard longer than a CTC model marks it
+
+
+@dataclass(frozen=True)
+class Cue:
+    """Lines of text that are shown from second `start` to `end`."""
+
+    start: float
+    end: float
+    lines: list[str]
+
+
+def to_srt(transcript: Transcript) -> str:
+    """
+    >>> print(to_srt(Transcript("good night", [Word("good", 0.5, 0.9), Word("night", 1.0, 1.7)], -1.0, 5.0)), end="")
+    1
+    00:00:00,500 --> 00:00:02,000
+    good night
+    """
+    blocks = [
+        f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n" + "\n".join(cue.lines) + "\n"
+        for number, cue in enumerate(cues(transcript), start=1)
+    ]
+    return "\n".join(blocks)
+
+
+def to_vtt(transcript: Transcript) -> str:
+    """
+    >>> print(to_vtt(Transcript("a<b", [Word("a<b", 3600.5, 3601.9)], -1.0, 4000.0)), end="")
+    WEBVTT
+    <BLANKLINE>
+    01:00:00.500 --> 01:00:02.200
+    a&lt;b
+    """
+    blocks = [
+        f"{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n" + html.escape("\n".join(cue.lines), quote=False) + "\n"
+        for cue in cues(transcript)
+    ]
+    return "\n".join(["WEBVTT\n", *blocks])
+
+
+def cues(transcript: Transcript) -> list[Cue]:
+    """Subtitles in order, none over another and none past the end of the audio."""
+    groups = list(_groups(transcript.words))
+    limits = [group[0].start for group in groups[1:]] + [transcript.duration]
+    return [
+        Cue(group[0].start, min(limit, max(group[-1].end + LINGER, group[0].start + SHORTEST)), _lines(group))
+        for group, limit in zip(groups, limits, strict=False)
+    ]
+
+
+def _groups(words: list[Word]) -> Iterator[list[Word]]:
+    """Words that are shown together: until there is a pause, or no room, or it would take too long."""
+    group: list[Word] = []
+    for word in [part for whole in words for part in _parts(whole)]:
+        pause = bool(group) and word.start - group[-1].end >= PAUSE
+        late = bool(group) and word.end - group[0].start > LONGEST
+        if pause or late or len(_lines([*group, word])) > LINES:
+            yield group
+            group = []
+        group.append(word)
+    if group:
+        yield group
+
+
+def _lines(words: list[Word]) -> list[str]:
+    lines = [""]
+    for word in words:
+        if lines[-1] and display_width(lines[-1]) + 1 + display_width(word.text) > LINE:
+            lines.append(word.text)
+        else:
+            lines[-1] = f"{lines[-1]} {word.text}".strip()
+    return lines
+
+
+def _parts(word: Word) -> list[Word]:
+    """A word that fills more than a line, as in scripts without spaces, in parts of its text and of its time."""
+    ends = accumulate(len(piece) for piece in cut_to_width(word.text, LINE))
+    seconds = (word.end - word.start) / max(1, len(word.text))
+    return [
+        Word(word.text[begin:end], word.start + begin * seconds, word.start + end * seconds)
+        for begin, end in pairwise([0, *ends])
+    ]
+
+
+def _clock(seconds: float, point: str) -> str:
+    milliseconds = round(seconds * 1000)
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{point}{rest % 1000:03}"

@@ -1,0 +1,1 @@
+"""Error rates, comparison of systems, and the bootstrap behind every interval."""

@@ -1,0 +1,1 @@
+"""What several tests share: made-up speech, corpora, probes and results."""
