@@ -869,3 +869,15 @@ def test_the_iban_corpus_is_prepared_whole(tmp_path, caplog):
     assert {name: len(us) for name, us in files.items()} == {"train": 2428, "dev": 157, "test": 434}
     assert caplog.messages == []
     assert {u.speaker for u in files["train"]}.isdisjoint(u.speaker for u in files["dev"] + files["test"])
+
+
+def test_another_field_can_be_the_transcript(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.zeros(16000), 16000)
+    rows = [{"id": name, "audio": "a.wav", "text": "said", "machine": f"heard {name}"} for name in ("a", "b")]
+    (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    main(["prepare", "jsonl", str(tmp_path), str(tmp_path / "out"), "--text-field", "machine"])
+    assert [u.text for u in load_manifest(tmp_path / "out" / "train.jsonl.gz")] == ["heard a", "heard b"]
+    with pytest.raises(WildCTCError, match="no field 'machin': there are id, audio, text, machine"):
+        prepare("jsonl", tmp_path, tmp_path / "out", Normalizer(), text_field="machin")
+    with pytest.raises(WildCTCError, match="--text-field is for jsonl, not for kaldi"):
+        prepare("kaldi", tmp_path, tmp_path / "out", Normalizer(), text_field="machine")

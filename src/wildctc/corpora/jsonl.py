@@ -12,11 +12,18 @@ from wildctc.json_lines import RowError, read_lines, try_rows
 TABLES = {".csv": "", ".tsv": r", delimiter='\t', quoting=csv.QUOTE_NONE"}  # how `csv` reads them
 
 
-def utterances(source: Path) -> Iterator[Utterance | UtteranceError]:
-    """source: a manifest, or a directory with manifest.jsonl or with train.jsonl, dev.jsonl, test.jsonl.
+def utterances(source: Path, text_field: str = "text") -> Iterator[Utterance | UtteranceError]:
+    """Read a manifest, or a directory with manifest.jsonl or with train.jsonl, dev.jsonl, test.jsonl.
 
-    Rows are as in `load_manifest`. A row without a split belongs to the one its file is named after, or to train. In a
-    directory with a file per split, one whose name says nothing may be anything, and its rows are refused.
+    A row without a split belongs to the one its file is named after, or to train. In a directory with a file per split,
+    one whose name says nothing may be anything, and its rows are refused.
+
+    Args:
+        source: The manifest or the directory. Rows are as in `load_manifest`.
+        text_field: The field with the transcript, for rows that have several.
+
+    Yields:
+        The utterances; for a row that cannot be used, what is wrong with it.
     """
     for path in _manifests(source):
         nameless = path == source or path.stem.startswith("manifest")
@@ -26,9 +33,10 @@ def utterances(source: Path) -> Iterator[Utterance | UtteranceError]:
                 yield bad_row(row)
                 continue
             try:
-                if "text" not in row and "supervisions" not in row:
-                    raise RowError(path, line, f"no field 'text': there are {', '.join(row) or 'none'}")
-                for utterance in parse_row(row, path, line):
+                if text_field not in row and (text_field != "text" or "supervisions" not in row):
+                    raise RowError(path, line, f"no field {text_field!r}: there are {', '.join(row) or 'none'}")
+                chosen = row if text_field == "text" else row | {"text": row[text_field]}
+                for utterance in parse_row(chosen, path, line):
                     yield replace(utterance, id=utterance.id or utterance.audio.stem, split=utterance.split or own)
             except RowError as error:
                 yield bad_row(error, row.get("id"))

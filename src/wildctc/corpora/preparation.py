@@ -120,6 +120,7 @@ def prepare(
     subsets: Collection[str] = (),
     take: Subset = Subset(),  # noqa: B008 (frozen)
     decode: bool = True,
+    text_field: str | None = None,
 ) -> Prepared:
     """Reads a corpus, checks every row, and writes OUT/{train,dev,test}.jsonl.gz (lhotse cuts).
 
@@ -127,7 +128,8 @@ def prepare(
     listed in OUT/rejected.jsonl and left out; above `limit` of all rows nothing is written and a WildCTCError raised.
     Rows of FLEURS without their audio are listed too, but do not count, as long as most rows have theirs.
     language: of a corpus with several. subsets: only these. take: which part of the training data. decode: decode all
-    audio that is taken; without it only headers and ends of files are looked at. Returns what each file holds.
+    audio that is taken; without it only headers and ends of files are looked at. text_field: of jsonl,
+    the field with the transcript. Returns what each file holds.
 
     >>> import soundfile, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -138,43 +140,46 @@ def prepare(
     >>> [(name, u.id, u.text, u.duration) for name, utterances in files.items() for u in utterances]
     [('dev', 'a', 'selamat pagi', 1.0)]
     """
-    given = list(
-        progress(_chosen(_read(source, Path(in_dir), language), subsets), desc="reading", unit="utt", leave=False)
-    )
+    rows = _read(source, Path(in_dir), language, text_field)
+    given = list(progress(_chosen(rows, subsets), desc="reading", unit="utt", leave=False))
     if not given:
         raise WildCTCError(f"no utterances in {in_dir}: is it a {source} corpus?")
     absent = _absent([row for row in given if isinstance(row, Utterance)]) if source in MAY_LACK_AUDIO else []
     lost = {error.id for error in absent}
-    rows = [row for row in given if row.id not in lost]
+    there = [row for row in given if row.id not in lost]
     checked: dict[str, list[CheckedAudio]] = defaultdict(list)
     rejects, seen = Rejects(limit, shown=0), set[str]()
-    for row in progress(rows, desc="checking", unit="utt", leave=False):
+    for row in progress(there, desc="checking", unit="utt", leave=False):
         try:
             if isinstance(row, UtteranceError):
                 raise row
             checked[row.split or "train"].append(_check(row, normalizer, seen))
         except UtteranceError as error:
             rejects.add(error)
-    rejects.check(len(rows))
+    rejects.check(len(there))
     checked = _take(checked, take)
     if decode:
         checked = _decodable(checked, rejects)
-        rejects.check(len(rows))
+        rejects.check(len(there))
     if not any(checked.values()):  # which --max-bad 1 would let pass
         first = next(iter(rejects.errors))
-        raise WildCTCError(f"none of the {len(rows)} utterances of {in_dir} can be used; the first: {first}")
+        raise WildCTCError(f"none of the {len(there)} utterances of {in_dir} can be used; the first: {first}")
     warn_of_short_files(c for part in checked.values() for c in part)
     prepared = Prepared(_files(checked), [*absent, *rejects.errors.values()], len(given), decode)
     _write(prepared, Path(out_dir))
     return prepared
 
 
-def _read(source: str, folder: Path, language: str | None) -> Found:
+def _read(source: str, folder: Path, language: str | None, text_field: str | None) -> Found:
     known = [*SOURCES, *LANGUAGE_SOURCES]
     if source not in known:
         raise WildCTCError(f"unknown source {source!r}; known: {', '.join(known)}")
     if not folder.exists():
         raise WildCTCError(f"no such file or directory: {folder}")
+    if text_field is not None:
+        if source != "jsonl":
+            raise WildCTCError(f"--text-field is for jsonl, not for {source}")
+        return jsonl.utterances(folder.absolute(), text_field)
     if source in LANGUAGE_SOURCES:
         return LANGUAGE_SOURCES[source](folder.absolute(), language)
     if language is not None:
