@@ -1,10 +1,12 @@
 """Features: the numbers of lhotse's filterbank, a cache that never changes what is seen, and augmentation by seed."""
 
+import hashlib
 import importlib.util
 import mmap
 import multiprocessing
 import os
 import pickle
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -27,9 +29,10 @@ from wildctc.features.onnx import OnnxFrontEnd
 from wildctc.features.stats import FeatureStats
 
 needs_moonshine = pytest.mark.skipif(
-    not (importlib.util.find_spec("moonshine_voice") and importlib.util.find_spec("onnxruntime")),
+    not all(map(importlib.util.find_spec, ("moonshine_voice", "moonshine_cpp", "onnxruntime"))),
     reason="the extra `moonshine` is not installed",
 )
+MOONSHINE_DIMS = {"moonshine-tiny": 288, "moonshine-base": 416}
 
 
 def noise(samples, seed=0):
@@ -96,26 +99,52 @@ def test_a_file_that_is_no_onnx_model_is_one_clear_line(tmp_path):
 
 
 @needs_moonshine
-def test_moonshine_gives_288_dimensions_at_a_frame_every_384_samples():
-    front_end = make_front_end({"name": "moonshine-tiny"})
+@pytest.mark.parametrize(("name", "dim"), MOONSHINE_DIMS.items())
+def test_moonshine_gives_its_dimensions_at_a_frame_every_384_samples(name, dim):
+    front_end = make_front_end({"name": name})
     features = front_end.extract(noise(32000))
-    assert (front_end.shape, front_end.frame_rate, front_end.sampling_rate) == ((288,), 16000 / 384, 16000)
+    assert (front_end.shape, front_end.frame_rate, front_end.sampling_rate) == ((dim,), 16000 / 384, 16000)
     assert front_end.frames(32000) == len(features)
-    assert features.shape == (((32000 - 127) // 64 + 1 - 7) // 3 // 2, 288)
+    assert features.shape == (((32000 - 127) // 64 + 1 - 7) // 3 // 2, dim)
     assert features.dtype == np.float32
-    assert front_end.name.startswith("moonshine-tiny-")
-    assert front_end.extract(noise(500)).shape == (0, 288)
+    assert front_end.name == f"{name}-{hashlib.sha256(front_end.path.read_bytes()).hexdigest()[:12]}"
+    assert front_end.extract(noise(500)).shape == (0, dim)
 
 
 @needs_moonshine
-def test_moonshine_is_bit_identical_again_in_a_copy_and_in_another_process(tmp_path):
-    front_end = OnnxFrontEnd("moonshine-tiny")
+@pytest.mark.parametrize("name", MOONSHINE_DIMS)
+def test_moonshine_is_bit_identical_again_in_a_copy_and_in_another_process(name):
+    front_end = OnnxFrontEnd(name)
     wave = noise(24000)
     expected = front_end.extract(wave)
     np.testing.assert_array_equal(front_end.extract(wave), expected)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(front_end)).extract(wave), expected)
     with multiprocessing.get_context("fork").Pool(1) as pool:
         np.testing.assert_array_equal(pool.apply(front_end.extract, (wave,)), expected)
+
+
+@needs_moonshine
+@pytest.mark.parametrize("name", MOONSHINE_DIMS)
+def test_moonshine_is_found_without_importing_its_package(name):
+    code = f"""
+import sys
+from wildctc.features.onnx import OnnxFrontEnd
+OnnxFrontEnd({name!r})
+print([module for module in sys.modules if module.startswith("moonshine")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("moonshine-tiny", "moonshine-voice==0.0.48"), ("moonshine-base", "moonshine-cpp==0.1.4")]
+)
+def test_of_two_packages_the_one_that_is_missing_is_named(name, package, monkeypatch):
+    find = importlib.util.find_spec
+    module = package.partition("==")[0].replace("-", "_")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == module else find(name, *rest))
+    with pytest.raises(MissingExtra, match=rf"{package} is not installed; .* pip install '\.\[moonshine\]'"):
+        make_front_end({"name": name})
 
 
 @needs_moonshine

@@ -332,7 +332,7 @@ def test_a_front_end_is_remembered_once_under_its_full_name(tmp_path, monkeypatc
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.onnx").touch()
-    for name in ("mine.onnx", "fbank", "moonshine-tiny", "hf:me/mine", "./mine.onnx", "hf:me/mine"):
+    for name in ("mine.onnx", "fbank", "moonshine-tiny", "moonshine-base", "hf:me/mine", "./mine.onnx", "hf:me/mine"):
         remember({"name": name})
     assert memory().read_text() == f"{tmp_path}/mine.onnx\nhf:me/mine\n"
     check_trusted({"name": f"{tmp_path}/mine.onnx"}, tmp_path)

@@ -8,9 +8,9 @@ import numpy as np
 from wildctc.errors import WildCTCError
 from wildctc.features.fbank import Fbank
 from wildctc.features.hf_front_end import HuggingFaceFrontEnd
-from wildctc.features.onnx import OnnxFrontEnd
+from wildctc.features.onnx import MOONSHINE, OnnxFrontEnd
 
-OURS = ("fbank", "moonshine-tiny")  # no file or download that somebody else could name
+OURS = ("fbank", *MOONSHINE)  # no file or download that somebody else could name
 KNOWN = ("name", "num_bins", "layers", "threads")
 
 
@@ -59,8 +59,8 @@ def extract(front_end: FrontEnd, wave: np.ndarray) -> np.ndarray:
 def make_front_end(config: dict[str, Any]) -> FrontEnd:
     """The front end that a recipe names.
 
-    config: `name` (fbank, moonshine-tiny, an .onnx or .ort file, hf:NAME for a model of the Hugging Face hub, or the
-    folder of one), `num_bins` (fbank only), `layers` (Hugging Face only), `threads` (ONNX only).
+    config: `name` (fbank, moonshine-tiny, moonshine-base, an .onnx or .ort file, hf:NAME for a model of the Hugging
+    Face hub, or the folder of one), `num_bins` (fbank only), `layers` (Hugging Face only), `threads` (ONNX only).
 
     >>> make_front_end({"name": "fbank", "num_bins": 40}).shape
     (40,)
@@ -70,12 +70,12 @@ def make_front_end(config: dict[str, Any]) -> FrontEnd:
     name = str(config.get("name", "fbank"))
     if name == "fbank":
         return Fbank(config.get("num_bins", 80))
-    if name == "moonshine-tiny" or name.endswith((".onnx", ".ort")):
+    if name in MOONSHINE or name.endswith((".onnx", ".ort")):
         return OnnxFrontEnd(name, config.get("threads", 1))
     if name.startswith("hf:") or os.path.isdir(name):
         return HuggingFaceFrontEnd(name, config.get("layers", "weighted"))
     raise WildCTCError(
-        f"no front end {name[:200]!r}: give fbank, moonshine-tiny, an .onnx or .ort file, hf:NAME of a model on the "
+        f"no front end {name[:200]!r}: give {', '.join(OURS)}, an .onnx or .ort file, hf:NAME of a model on the "
         "Hugging Face hub, or a folder with such a model, which must exist"
     )
 

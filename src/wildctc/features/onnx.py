@@ -1,4 +1,4 @@
-"""Frozen encoders in ONNX Runtime, among them the one inside the package moonshine-voice."""
+"""Frozen encoders in ONNX Runtime, among them the two that Moonshine's packages carry."""
 
 import hashlib
 import importlib.util
@@ -12,20 +12,26 @@ import numpy as np
 from wildctc.errors import MissingExtra, WildCTCError
 
 MOST_THREADS = 256
+# name → module and distribution that carry the encoder, and where in the module
+MOONSHINE = {
+    "moonshine-tiny": ("moonshine_voice", "moonshine-voice==0.0.48", "assets/tiny-en/encoder_model.ort"),
+    "moonshine-base": ("moonshine_cpp", "moonshine-cpp==0.1.4", "models/base-en/encoder_model.ort"),
+}
 
 
 class OnnxFrontEnd:
     """A frozen encoder in ONNX Runtime: raw 16 kHz wave in, features out.
 
-    model: a .onnx or .ort file, or "moonshine-tiny" for the encoder that the package moonshine-voice carries (288
-    dimensions at 41.7 Hz). Its first input takes (1, samples) float32, a second one a mask of the same shape; its first
-    output is (1, frames, dim). threads: of ONNX Runtime; with another number the last bits may differ.
+    model: a .onnx or .ort file, or an encoder that a package carries: "moonshine-tiny" (moonshine-voice, 288 dimensions
+    at 41.7 Hz) or "moonshine-base" (moonshine-cpp, 416 dimensions at 41.7 Hz). Its first input takes (1, samples)
+    float32, a second one a mask of the same shape; its first output is (1, frames, dim). threads: of ONNX Runtime; with
+    another number the last bits may differ.
     """
 
     sampling_rate = 16000
 
     def __init__(self, model: str | Path, threads: int = 1) -> None:
-        self.path = _moonshine_path() if model == "moonshine-tiny" else Path(model)
+        self.path = _moonshine_path(str(model)) if model in MOONSHINE else Path(model)
         if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
             raise WildCTCError(f"front end: threads must be from 1 to {MOST_THREADS}, got {str(threads)[:40]}")
         self.threads = threads
@@ -113,12 +119,13 @@ def _onnxruntime() -> Any:
     return onnxruntime
 
 
-def _moonshine_path() -> Path:
+def _moonshine_path(name: str) -> Path:
     # Found without importing the package, which would load its own native library.
-    spec = importlib.util.find_spec("moonshine_voice")
+    module, distribution, place = MOONSHINE[name]
+    spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        raise MissingExtra("moonshine-voice", "moonshine")
-    path = Path(spec.origin).parent / "assets" / "tiny-en" / "encoder_model.ort"
+        raise MissingExtra(distribution, "moonshine")
+    path = Path(spec.origin).parent / place
     if not path.is_file():
-        raise WildCTCError("this moonshine-voice carries no encoder: pip install moonshine-voice==0.0.48")
+        raise WildCTCError(f"{name}: the installed package carries no {place}: pip install {distribution}")
     return path

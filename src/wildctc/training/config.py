@@ -56,7 +56,7 @@ class DataConfig:
 class FeatureConfig:
     """The front end: what `features.make_front_end` takes."""
 
-    name: str = _setting("fbank", "fbank, moonshine-tiny, an .onnx or .ort file, hf:NAME, or the folder of a model")
+    name: str = _setting("fbank", "fbank, moonshine-tiny, moonshine-base, an .onnx or .ort file, hf:NAME, or a folder")
     num_bins: int = _setting(80, "filterbank energies in a frame (fbank only)")
     layers: Literal["weighted", "last"] = _setting(
         "weighted", "of a Hugging Face model: a learned sum of all, or the last"
