@@ -39,7 +39,7 @@ outside = pytest.mark.skipif(INTERPRETED, reason="not for the interpreter's proc
         (["test_edge_cases.py"], "not twenty_thousand and not rounded_to_nearest and (not spread_of_1000 or TW)"),
         (["test_posteriors.py"], "not shapes or TW"),
         (["test_alignment.py"], "tie or parallel or bypassed"),
-        (["test_masked_logits.py"], "certain or offset or (list_of_all and first and (e+20 or e+38 or e+308))"),
+        (["test_masked_logits.py"], "not longer"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
