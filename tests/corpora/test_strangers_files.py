@@ -119,7 +119,7 @@ def test_a_recipe_of_any_size_is_not_read(tmp_path):
 @pytest.mark.parametrize("entropy", ["x", [1], {}, True, -1.0])
 def test_an_entropy_that_is_none_is_one_line(tmp_path, entropy):
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"entropy": entropy}) + "\n")
-    with pytest.raises(WildCTCError, match=r"metrics\.jsonl: an entropy that is no number"):
+    with pytest.raises(WildCTCError, match=r"metrics\.jsonl: an entropy is not a number"):
         criterion_at("otc-t-h", 2, tmp_path)
 
 

@@ -193,5 +193,5 @@ def test_a_manifest_without_texts_and_a_model_without_its_run_say_so(corpus, tmp
     assert "no utterance of the manifest has a text" in capsys.readouterr().err
     words = ["align", str(corpus / "run/model"), str(corpus / "told.jsonl"), "--workers", "0"]
     assert main([*words, "--criterion", "run"]) == 2
-    assert "its criterion is not known" in capsys.readouterr().err
+    assert "its settings are not known" in capsys.readouterr().err
     assert main([*words, "--criterion", "otc-t", "--epoch", "20"]) == 0

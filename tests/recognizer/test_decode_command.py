@@ -149,7 +149,7 @@ def test_a_run_that_still_trains_is_decoded_from_its_last_checkpoint(trained, ca
     run, test = str(trained / "training"), str(trained / "test.jsonl")
     assert main(["decode", run, test, "--workers", "0"]) == 0
     said = capsys.readouterr()
-    assert f"{run} has no model yet: this is its last checkpoint, of epoch 5, step 52, without averaging" in said.err
+    assert f"{run} has no model yet: using its last checkpoint, of epoch 5, step 52, without averaging" in said.err
     assert said.out.startswith(f"{run}/hyp-step52/test.jsonl: 10 utterances, WER ")
     last, _ = load_tensors(trained / "training/checkpoints/last.safetensors")
     model, step = load_last(trained / "training")

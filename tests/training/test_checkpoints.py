@@ -358,7 +358,7 @@ def test_a_run_with_a_damaged_checkpoint_goes_on_from_the_one_before_to_the_same
         last.unlink()
     assert main(words) == 0
     said = capfd.readouterr().err
-    assert re.search(r"last\.safetensors: .*; going on from the checkpoint before it", said)
+    assert re.search(r"last\.safetensors: .*; resuming from the checkpoint before it", said)
     [begun] = re.findall(r"continuing from .*last\.safetensors: epoch \d, step (\d+)", said)
     assert 0 < int(begun) < step
     assert same_model(run, finished[0])

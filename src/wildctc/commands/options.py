@@ -114,7 +114,8 @@ def load_model_or_last(options: argparse.Namespace) -> tuple[Recognizer, str]:
     """
     import torch
 
-    from wildctc.training.unfinished import is_unfinished, load_last
+    from wildctc.training.run_folder import is_unfinished
+    from wildctc.training.unfinished import load_last
 
     if not is_unfinished(Path(options.run_folder)):
         return load_model(options), "hyp"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from wildctc.errors import MissingExtra
 from wildctc.files import write_atomically
+from wildctc.training.run_folder import read_metrics
 
 
 def draw_runs(runs: Mapping[str, Path], output: Path) -> None:
@@ -25,7 +25,7 @@ def draw_runs(runs: Mapping[str, Path], output: Path) -> None:
         figure.subplots_adjust(0.055, 0.13, 0.985, 0.9, wspace=0.2)
         errors, weights, doubts = figure.subplots(1, 3)
         for number, (name, run) in enumerate(runs.items()):
-            history = _read(run)
+            history = read_metrics(run)
             epochs = [m["epoch"] for m in history]
             style: dict[str, Any] = {"marker": ".", "color": f"C{number}"}
             errors.plot(epochs, [m["valid_wer"] for m in history], label=name, **style)
@@ -49,7 +49,3 @@ def draw_runs(runs: Mapping[str, Path], output: Path) -> None:
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     write_atomically(output, buffer.getvalue())
-
-
-def _read(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]

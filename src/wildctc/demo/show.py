@@ -23,6 +23,7 @@ from wildctc.files import write_text
 from wildctc.progress import duration
 from wildctc.training.config import load_recipe, to_yaml
 from wildctc.training.data import scan
+from wildctc.training.run_folder import read_metrics
 from wildctc.version import __version__
 
 PLAIN, WILDCARD = "ctc", "otc-t"
@@ -163,7 +164,7 @@ class Demo:
             "Finding wrong transcripts": tell_suspects(found),
             "Recognising speech": tell_errors(rates),
             "Where people disagree": tell_disagreement(disagreement, example(self.corpus)),
-            f"The price of wildcards in {WILDCARD}": tell_weights(_history(self.runs / WILDCARD)),
+            f"The price of wildcards in {WILDCARD}": tell_weights(read_metrics(self.runs / WILDCARD)),
         }
         for title, text in parts.items():
             say(f"\n── {title} {'─' * (96 - len(title))}\n\n{text}")
@@ -184,15 +185,10 @@ class Demo:
         together(words, self.logs, *arguments, **bar)
 
     def _epochs_done(self) -> int:
-        return sum(len(_history(self.runs / name)) for name in (PLAIN, WILDCARD))
+        return sum(len(read_metrics(self.runs / name)) for name in (PLAIN, WILDCARD))
 
     def _probe(self, name: str, split: str) -> Path:
         return self.runs / name / "probe" / f"{split}.jsonl"
 
     def _utterances(self) -> list[Any]:
         return [u for split in ("train", "dev", "test") for u in load_manifest(self.corpus / f"{split}.jsonl.gz")]
-
-
-def _history(run: Path) -> list[dict[str, Any]]:
-    path = run / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

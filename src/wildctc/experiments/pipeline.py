@@ -19,10 +19,11 @@ from wildctc.experiments.grid import Run, Task
 from wildctc.experiments.results import RunResult, TestSet
 from wildctc.experiments.subprocesses import Commands, Stopped
 from wildctc.experiments.validators import probe_of, reference_of
-from wildctc.experiments.workspace import RESULT, Site, has_trunk, is_held, is_trained, read_config, read_metrics
+from wildctc.experiments.workspace import RESULT, Site, is_held, portable_settings
 from wildctc.files import make_folder, only_one, write_text, writing
 from wildctc.scoring.error_rates import score
 from wildctc.scoring.hypotheses import Decoded, read_hyp_file
+from wildctc.training.run_folder import has_trunk, is_trained, read_metrics
 
 MAX_UNDECODED = 0.01  # of a test set: the limit of `wildctc decode`
 MAX_BAD = "0.05"  # of a probed set: transcripts with a letter that training lacks, or longer than their audio
@@ -85,7 +86,7 @@ class Stages:
         for dagger in (None, *again):
             folder = dagger_folder(self.site.folder(run), dagger)
             diverged = self._train(run, folder, dagger, environment)
-            kept = {"config": read_config(folder), "metrics": read_metrics(folder), "dagger": dagger}
+            kept = {"config": portable_settings(folder), "metrics": read_metrics(folder), "dagger": dagger}
             if diverged is None:
                 return RunResult(**labels, **kept, **self._measure(run, folder, environment))
         return RunResult(**labels, **kept, diverged=diverged)

@@ -14,7 +14,8 @@ from wildctc.experiments.pipeline import Held, Stages
 from wildctc.experiments.results import RunResult
 from wildctc.experiments.subprocesses import Commands, Stopped
 from wildctc.experiments.validators import probe_of, with_disagreement
-from wildctc.experiments.workspace import RESULT, Site, has_trunk, load_result
+from wildctc.experiments.workspace import RESULT, Site, load_result
+from wildctc.training.run_folder import has_trunk
 
 LOOK = 2.0  # seconds until it is looked again whether a trunk has grown
 

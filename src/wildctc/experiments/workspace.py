@@ -6,7 +6,6 @@ OUT/data has the manifests, OUT/features the features, OUT/runs/<task>/<criterio
 from __future__ import annotations
 
 import copy
-import json
 import os
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -19,8 +18,8 @@ from wildctc.experiments.grid import Run
 from wildctc.experiments.results import RunResult
 from wildctc.experiments.systems import CONTROL
 from wildctc.files import only_one
-from wildctc.training.checkpoints import begun
 from wildctc.training.config import Config, apply_arguments, differences, flatten, load_recipe, to_dict, validate
+from wildctc.training.run_folder import CONFIG, has_checkpoint, is_trained, read_metrics, read_settings
 
 RESULT = "result.json"
 
@@ -79,13 +78,13 @@ class Site:
 
     def check_settings(self, run: Run) -> None:
         """A run that is there must have been begun with the settings of the grid."""
-        path = self.folder(run) / "config.yaml"
-        if path.exists() and (is_begun(path.parent) or (path.parent / RESULT).exists()):
-            changed = differences(load_recipe(str(path)), self.config(run))
-            if changed:
-                raise WildCTCError(
-                    f"{path.parent} holds a run with other settings ({'; '.join(changed[:3])}): choose another --out"
-                )
+        folder = self.folder(run)
+        begun = has_checkpoint(folder) or is_trained(folder) or (folder / RESULT).exists()
+        changed = differences(read_settings(folder), self.config(run)) if begun and (folder / CONFIG).exists() else []
+        if changed:
+            raise WildCTCError(
+                f"{folder} holds a run with other settings ({'; '.join(changed[:3])}): choose another --out"
+            )
 
     def result(self, run: Run) -> RunResult | None:
         """What is kept of a run that is finished."""
@@ -104,7 +103,7 @@ class Site:
         if is_trained(folder):
             return "trained"
         epochs = len(read_metrics(folder))
-        begun = f"{epochs} of {self.config(run).training.epochs} epochs" if (folder / "config.yaml").exists() else ""
+        begun = f"{epochs} of {self.config(run).training.epochs} epochs" if (folder / CONFIG).exists() else ""
         return f"{begun}, in work" if begun and is_held(folder) else begun or "not begun"
 
 
@@ -129,27 +128,16 @@ def _check_is(result: RunResult, run: Run, path: Path) -> None:
             raise WildCTCError(f"{path} is not the result of {run}: {key} is {found.get(key)} in it, not {value}")
 
 
-def is_begun(folder: Path) -> bool:
-    """Whether there is anything to go on from."""
-    return begun(folder) or is_trained(folder)
+def portable_settings(folder: Path) -> dict[str, Any]:
+    """Read the settings that a run was trained with, except places on a disk.
 
+    Args:
+        folder: The run's folder.
 
-def has_trunk(folder: Path) -> bool:
-    return (folder / "checkpoints" / "trunk.safetensors").exists()
-
-
-def is_trained(folder: Path) -> bool:
-    return (folder / "model" / "model.safetensors").exists()  # which is written last
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The settings that a run was trained with, but for places on a disk."""
-    config = to_dict(load_recipe(str(folder / "config.yaml")))
+    Returns:
+        The settings as a tree, without `data.dir` and `data.cache`.
+    """
+    config = to_dict(read_settings(folder))
     config["data"] = {key: value for key, value in config["data"].items() if key not in ("dir", "cache")}
     return config
 

@@ -17,8 +17,9 @@ from torch import nn
 
 from wildctc.errors import WildCTCError
 from wildctc.files import Damaged, load_tensors, make_folder, remove_parts, save_tensors
+from wildctc.training.run_folder import LAST, PREVIOUS, TRUNK
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Checkpoints:
@@ -31,17 +32,18 @@ class Checkpoints:
 
     @property
     def last(self) -> Path:
-        return self.folder / "last.safetensors"
+        """Everything that a run needs to resume."""
+        return self.folder / LAST
 
     @property
     def previous(self) -> Path:
         """The checkpoint before `last`."""
-        return self.folder / "previous.safetensors"
+        return self.folder / PREVIOUS
 
     @property
     def trunk(self) -> Path:
-        """`last` as it was when the epochs of plain CTC had ended."""
-        return self.folder / "trunk.safetensors"
+        """`last` as it was at the end of the epochs of plain CTC."""
+        return self.folder / TRUNK
 
     def epoch(self, epoch: int) -> Path:
         """The weights at the end of an epoch."""
@@ -70,7 +72,7 @@ class Checkpoints:
                 problems.append(str(error))
                 continue
             if path == self.previous:
-                log.warning("%s; going on from the checkpoint before it", problems[0])
+                _log.warning("%s; resuming from the checkpoint before it", problems[0])
                 if self.last.exists():
                     os.replace(self.last, self.folder / "last.damaged")
                 os.replace(self.previous, self.last)
@@ -110,7 +112,7 @@ class Checkpoints:
         if len(missing) == len(epochs):
             raise WildCTCError(f"{self.folder}: no weights of epochs {_listed(epochs)}: choose another --out")
         if missing:
-            log.warning("no weights of epochs %s in %s: averaging without them", _listed(missing), self.folder)
+            _log.warning("no weights of epochs %s in %s: averaging without them", _listed(missing), self.folder)
         return [epoch for epoch in epochs if epoch not in missing]
 
     def keep(self, epochs: set[int]) -> None:
@@ -121,11 +123,6 @@ class Checkpoints:
         for path in self.folder.glob("epoch-*.safetensors"):
             if path not in wanted:
                 path.unlink(missing_ok=True)
-
-
-def begun(run: Path) -> bool:
-    """Whether a run's folder has a checkpoint to go on from."""
-    return any((run / "checkpoints" / name).exists() for name in ("last.safetensors", "previous.safetensors"))
 
 
 def average(paths: list[Path]) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""The wildcard weights that a criterion has in some epoch, of a run or by its published schedule."""
+"""A criterion with its wildcard weights in a given epoch, of a run or by its published schedule."""
 
 from __future__ import annotations
 
@@ -7,23 +7,30 @@ from pathlib import Path
 
 from wildctc.criteria import CRITERIA, Criterion
 from wildctc.errors import WildCTCError
-from wildctc.json_lines import read_rows
 from wildctc.training.build import make_criterion
-from wildctc.training.config import load_recipe
+from wildctc.training.run_folder import METRICS, read_metrics, read_settings
 
 
 def criterion_at(name: str | None, epoch: int | None = None, run: str | Path | None = None) -> Criterion:
-    """A criterion as it is in an epoch, counted from 1.
+    """Make a criterion and step it to an epoch.
 
-    name: None: that of the run, with the run's settings. epoch: None: the run's last, or without a run the first.
-    run: the folder whose held-out entropies a schedule follows that needs them.
+    Args:
+        name: The criterion's name; None takes the criterion of the run, with the run's settings.
+        epoch: The epoch, from 1; None takes the last epoch of the run, or the first epoch if there is no run.
+        run: A run's folder. Its held-out entropies drive an entropy schedule.
+
+    Returns:
+        The criterion, with the weights of that epoch.
+
+    Raises:
+        WildCTCError: There is no such criterion or epoch, or the schedule needs entropies that the run does not have.
 
     >>> criterion_at("otc-t", epoch=10).wildcards.bypass
     -2.521...
     """
     history = _entropies(Path(run)) if run else []
     epoch = epoch if epoch is not None else max(1, len(history))
-    criterion = _own(Path(run)) if name is None and run else _named(name or "")
+    criterion = make_criterion(read_settings(Path(run))) if name is None and run else _named(name or "")
     if epoch < 1:
         raise WildCTCError(f"there is no epoch {epoch}: they count from 1")
     if criterion.needs_entropy and len(history) < epoch - 1:
@@ -42,17 +49,9 @@ def _named(name: str) -> Criterion:
     return Criterion(name)
 
 
-def _own(run: Path) -> Criterion:
-    if not (run / "config.yaml").is_file():
-        raise WildCTCError(f"{run}: no config.yaml in it, so its criterion is not known: give a run's folder")
-    return make_criterion(load_recipe(str(run / "config.yaml")))
-
-
 def _entropies(run: Path) -> list[float]:
-    """After each epoch; NaN where there was none to measure."""
-    path = run / "metrics.jsonl"
-    rows = [row for _, row in read_rows(path)] if path.is_file() else []
-    found = [math.nan if row.get("entropy") is None else row["entropy"] for row in rows]
+    """The held-out entropy after each epoch; NaN if there was none, because the model gave only blanks."""
+    found = [math.nan if row.get("entropy") is None else row["entropy"] for row in read_metrics(run)]
     if not all(type(entropy) in (float, int) and not entropy < 0 for entropy in found):
-        raise WildCTCError(f"{path}: an entropy that is no number: not the metrics of a run?")
+        raise WildCTCError(f"{run / METRICS}: an entropy is not a number: is it the metrics of a run?")
     return found

@@ -33,8 +33,8 @@ from wildctc.progress import progress
 from wildctc.recognizer.model import Recognizer
 from wildctc.training.batches import Batch, Batches, parts_for, parts_to_go_on, plan_batches, seed_of
 from wildctc.training.build import encoder_settings, find_device, make_criterion
-from wildctc.training.checkpoints import Checkpoints, average, begun, holds
-from wildctc.training.config import Config, differences, load_recipe, to_yaml, validate
+from wildctc.training.checkpoints import Checkpoints, average, holds
+from wildctc.training.config import Config, differences, to_yaml, validate
 from wildctc.training.data import (
     Example,
     digest,
@@ -50,7 +50,8 @@ from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
 from wildctc.training.extension import earlier_lengths, forget, length_at, lengthen
 from wildctc.training.lost import Lost
 from wildctc.training.lr_schedule import learning_rate
-from wildctc.training.reports import WEIGHTS, Metrics, Reports, model_card, start_log
+from wildctc.training.reports import WEIGHTS, Reports, model_card, start_log
+from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder, has_checkpoint, read_settings
 from wildctc.training.selection import best_epochs
 from wildctc.training.warm_start import branch_off
 
@@ -77,7 +78,7 @@ def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> P
                     remove_parts(folder)
                 if trunk is not None:
                     branch_off(Path(trunk), run, config)
-                write_text(run / "config.yaml", to_yaml(config))
+                write_text(run / CONFIG, to_yaml(config))
             processes.barrier()
             return Trainer(config, run, processes).run()
 
@@ -91,13 +92,12 @@ def _check(config: Config) -> None:
 
 
 def _same_run(run: Path, config: Config) -> None:
-    path = run / "config.yaml"
-    if not begun(run):
+    if not has_checkpoint(run):
         forget(run)
         return
-    if not path.exists():
+    if not (run / CONFIG).exists():
         return
-    old = load_recipe(str(path))
+    old = read_settings(run)
     longer = config.training.epochs > old.training.epochs
     changed = [c for c in differences(old, config) if not (longer and c.startswith("training.epochs:"))]
     if changed:
@@ -128,7 +128,7 @@ class Trainer:
         self.lengths = [*earlier_lengths(run), config.training.epochs]
         self.steps_per_epoch = len(self._groups(1))  # epochs differ by a step at most
         self.parts = parts_for(config.optimizer.accumulate, processes.size)
-        self.checkpoints = Checkpoints(run / "checkpoints", writes=processes.first)
+        self.checkpoints = Checkpoints(checkpoint_folder(run), writes=processes.first)
         self.epoch, self.group, self.step = 1, 0, 0  # the next optimiser step: `group` of `epoch`
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0  # of this epoch so far
         self.history: list[Metrics] = []
@@ -162,7 +162,7 @@ class Trainer:
         # The model comes first, since it decides how many frames a transcript needs; the statistics follow below.
         self.model = Recognizer(front_end, encoder_settings(config), units)
         lengths = self.model.output_lengths
-        self.again = self.processes.tell(begun(self.run_folder))
+        self.again = self.processes.tell(has_checkpoint(self.run_folder))
         rest = (self.again, self.processes)
         self.train = usable(train, units, self.cache, data, data.speeds, lengths, found / "train.json", *rest)
         self.dev = usable(dev, units, self.cache, data, [1.0], lengths, found / "dev.json", *rest)

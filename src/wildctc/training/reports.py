@@ -20,8 +20,8 @@ from wildctc.errors import MissingExtra
 from wildctc.files import make_folder, write_atomically, write_text, writing
 from wildctc.progress import AboveBar
 from wildctc.training.config import Config, to_yaml
+from wildctc.training.run_folder import METRICS, Metrics
 
-Metrics = dict[str, Any]  # one finished epoch, a line of metrics.jsonl
 WEIGHTS = ("bypass", "self_loop", "word_bypass")
 
 
@@ -37,7 +37,7 @@ class Reports:
 
     def write(self, history: list[Metrics]) -> None:
         """Write metrics.jsonl and curves.svg anew; the picture, which takes a second, at most twice a minute."""
-        write_text(self.run / "metrics.jsonl", "".join(json.dumps(m) + "\n" for m in history))
+        write_text(self.run / METRICS, "".join(json.dumps(m) + "\n" for m in history))
         if history and time.monotonic() - self.drawn > 30:
             self.draw(history)
 

@@ -8,7 +8,7 @@ error rate with each deleted character counted twice: `cer+deletions`.
 
 from __future__ import annotations
 
-from wildctc.training.reports import Metrics
+from wildctc.training.run_folder import Metrics
 
 # `training.select_by`: the metrics whose sum is least in the best epochs. The paper selects by loss.
 SELECT = {

@@ -1,4 +1,4 @@
-"""The model of a run that has none yet: that of its last checkpoint."""
+"""Load the last checkpoint of a run that has no model yet."""
 
 from __future__ import annotations
 
@@ -10,33 +10,28 @@ from pathlib import Path
 from wildctc.errors import WildCTCError
 from wildctc.files import load_tensors, save_tensors
 from wildctc.recognizer.model import Recognizer
-from wildctc.training.checkpoints import begun
+from wildctc.training.run_folder import LAST, checkpoint_folder
 
-log = logging.getLogger(__name__)
-
-
-def is_unfinished(run: Path) -> bool:
-    """Whether the folder is that of a run with a checkpoint, but without its model."""
-    return begun(run) and not (run / "model" / "model.safetensors").is_file()
+_log = logging.getLogger(__name__)
 
 
 def load_last(run: Path, trust_front_end: bool = False) -> tuple[Recognizer, int]:
-    """The recogniser of a run's last checkpoint, which may still be training, and the steps that it has taken.
+    """Load the recogniser of a run's last checkpoint. The run may still be training.
 
     Args:
         run: The run's folder.
-        trust_front_end: As `Recognizer.load` takes it.
+        trust_front_end: Allow a front end that is not part of WildCTC, as in `Recognizer.load`.
 
     Returns:
         The recogniser, in eval mode, on the CPU; the number of optimiser steps.
     """
-    last = run / "checkpoints" / "last.safetensors"
+    last = checkpoint_folder(run) / LAST
     description = [path for path in Recognizer.description(last.parent) if path.is_file()]
     if not description:
         raise WildCTCError(f"{run}: the run has no model/ yet; run the same `wildctc train` again to finish it")
     tensors, state = load_tensors(last)
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
-    # Loaded as any other model folder, so that it is checked as any other.
+    # Load it through a model folder, so that it gets the same checks.
     with tempfile.TemporaryDirectory() as folder:
         for path in description:
             shutil.copy(path, folder)
@@ -44,9 +39,9 @@ def load_last(run: Path, trust_front_end: bool = False) -> tuple[Recognizer, int
         model = Recognizer.load(folder, trust_front_end=trust_front_end)
     step = state.get("step")
     if type(step) is not int:
-        raise WildCTCError(f"{last}: no step in its state: not a checkpoint of `wildctc train`")
-    log.warning(
-        "%s has no model yet: this is its last checkpoint, of epoch %s, step %s, without averaging", run,
+        raise WildCTCError(f"{last}: its state has no step: not a checkpoint of `wildctc train`")
+    _log.warning(
+        "%s has no model yet: using its last checkpoint, of epoch %s, step %s, without averaging", run,
         state.get("epoch"), f"{step:,}",
     )  # fmt: skip
     return model, step
