@@ -11,12 +11,12 @@ bool Weights::present() const { return each != nullptr || value > -std::numeric_
 
 namespace {
 
-// The largest log-weight with which the exponents of the wide format hold every path of so many frames.
+// The largest log-weight with which the exponents of the wide format can hold every path of this many frames.
 //
-// A 0 is a number with the exponent Format::zero, and what is below half of that counts as 0 (is_zero). So the other half
-// is what a path may gain: its rewards, and as it joins others, fewer than 3 bits a frame, since no state is followed by more
-// than 6. It takes a wildcard in every other frame at most. As many bits as 64 frames could gain are left over: by those a
-// 0 stays below the least likelihood, so that it is not seen in posteriors either. e^weight itself may have 51 bits.
+// A 0 has the exponent Format::zero, and every exponent below half of that counts as 0 (is_zero). The other half is the
+// range of paths. A path gains its weights, at most one wildcard in every other frame; and where paths join, fewer than 3
+// bits a frame, because no state has more than 6 predecessors. The bits that 64 frames could gain stay free: they keep a 0
+// below the least likelihood, so that it does not appear in posteriors. e^weight itself can have 51 bits.
 template <class R>
 double largest_weight_in(int64_t frames) {
     constexpr double range = -static_cast<double>(Format<R>::zero) / 2, per_bit = 0.69314718055994530942;
@@ -80,6 +80,12 @@ void check_weights(const Batch& b, int64_t n, const char* name, const Weights& w
 
 }  // namespace
 
+Frames logits_of(const Batch& b, int64_t n) {
+    const int64_t element_size = b.dtype == DType::float64 ? 8 : b.dtype == DType::float32 ? 4 : 2;
+    return {static_cast<char*>(b.logits) + n * b.stride_n * element_size, b.stride_t, b.stride_c, b.dtype,
+            b.input_lengths[n], b.frames, b.outputs, b.blank};
+}
+
 void check(const Batch& b) {
     const bool concatenated = b.targets.width < 0;
     int64_t offset = 0;
@@ -87,7 +93,7 @@ void check(const Batch& b) {
         const int64_t count = b.target_lengths[n];
         check_length(n, "input_length", b.input_lengths[n], b.frames, "T");
         check_length(n, "target_length", count, concatenated ? b.targets.total - offset : b.targets.width,
-                     concatenated ? "the targets that are left" : "S");
+                     concatenated ? "the number of remaining targets" : "S");
         check_labels(b, n, b.targets.row(n, offset), count);
         int64_t last_word = -1;
         if (b.words.data != nullptr) {

@@ -1,4 +1,4 @@
-// A batch as Python hands it over, and the checks that come before anything is read through it.
+// A batch as Python passes it, and the checks that are made before its pointers are used.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace wildctc {
 
-// One weight for a whole arc family, or one per arc, (N, width) and contiguous, or one per utterance, (N).
+// The weights of an arc family: one for all, one per arc, (N, width) and contiguous, or one per utterance, (N).
 struct Weights {
     double value;         // −inf: the family is absent
-    const double* each;   // null: `value` holds everywhere
+    const double* each;   // null: `value` is the weight of all arcs
     int64_t width;        // −1: one per utterance
 
     bool present() const;
@@ -23,7 +23,7 @@ struct Weights {
 struct Rows {
     const int64_t* data;
     int64_t width;  // −1: concatenated
-    int64_t total;  // elements in all
+    int64_t total; // of elements
 
     const int64_t* row(int64_t n, int64_t offset) const { return data + (width >= 0 ? n * width : offset); }
 };
@@ -42,6 +42,9 @@ struct Batch {
     bool wildcards() const { return bypass.present() || self_loop.present() || word_bypass.present(); }
     bool needs_words() const { return word_bypass.present() || (loops_at_words && self_loop.present()); }
 };
+
+// The logits of utterance n.
+Frames logits_of(const Batch& batch, int64_t n);
 
 // Throws std::invalid_argument, with the utterance's index, the value and the limit.
 void check(const Batch& batch);

@@ -15,7 +15,7 @@ namespace {
 
 Kernels choose_kernels() {
 #if defined(WILDCTC_X86)
-    const char* cap = std::getenv("WILDCTC_ISA");  // for tests: "portable" or "avx2" holds the dispatch back
+    const char* cap = std::getenv("WILDCTC_ISA");  // for tests: "portable" or "avx2" limits the dispatch
     const std::string limit = cap != nullptr ? cap : "";
     __builtin_cpu_init();
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -56,7 +56,7 @@ class Scratch {
         return block_;
     }
 
-    // Keeps what training calls need again and again, not what one long recording took.
+    // Frees a large block: training calls reuse small ones, and one long recording must not keep its memory.
     void trim() {
         if (capacity_ > kKept) release();
     }
@@ -75,11 +75,11 @@ class Scratch {
     int64_t capacity_ = 0;
 };
 
-// Of all workers of the calling thread: they live for one call, and memory that is new to the process is slow.
+// The memory of all workers of the calling thread. It outlives them, because the first use of new memory is slow.
 thread_local std::deque<Scratch> scratch;
 
 struct Plan {
-    std::vector<int64_t> order;          // longest first, so that threads end together
+    std::vector<int64_t> order;          // longest first, so that all threads end at about the same time
     std::vector<int64_t> target_offset;  // into concatenated targets
     int threads;
 };
@@ -97,16 +97,9 @@ Plan plan_of(const Batch& b, int threads) {
     }
     std::stable_sort(plan.order.begin(), plan.order.end(),
                      [&](int64_t i, int64_t j) { return cost[static_cast<size_t>(i)] > cost[static_cast<size_t>(j)]; });
-    constexpr int64_t worth_a_thread = 100'000;  // cost units, about 0.1 ms: several times what starting one takes
+    constexpr int64_t worth_a_thread = 100'000;  // cost units, about 0.1 ms: several times the cost of a start
     plan.threads = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(threads, total / worth_a_thread)));
     return plan;
-}
-
-int64_t element_size(DType dtype) { return dtype == DType::float64 ? 8 : dtype == DType::float32 ? 4 : 2; }
-
-Frames logits_of(const Batch& b, int64_t n) {
-    return {static_cast<char*>(b.logits) + n * b.stride_n * element_size(b.dtype), b.stride_t, b.stride_c, b.dtype,
-            b.input_lengths[n], b.frames, b.outputs, b.blank};
 }
 
 template <class R>
@@ -115,7 +108,7 @@ Frames gradient_of(const Batch& b, int64_t n, const LossResult& r) {
     return {first, r.stride_t, 1, b.dtype, b.input_lengths[n], b.frames, b.outputs, b.blank};
 }
 
-// As torch has it: `mean` divides each loss by its target's length, and then averages.
+// As in torch, `mean` divides each loss by the length of its target, and then averages.
 double share_of(Reduction reduction, const Batch& b, int64_t n) {
     if (reduction != Reduction::mean) return 1;
     return 1 / (static_cast<double>(b.size) * static_cast<double>(std::max<int64_t>(1, b.target_lengths[n])));
@@ -146,7 +139,7 @@ double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResul
 template <class R>
 void loss_as(const Batch& b, const LossResult& result, int threads) {
     const Plan plan = plan_of(b, threads);
-    std::deque<Scratch>& own = scratch;  // a worker that names `scratch` would get its own
+    std::deque<Scratch>& own = scratch;  // `scratch` is thread_local: in a worker it is another one
     while (own.size() < static_cast<size_t>(plan.threads)) own.emplace_back();
     parallel_over(plan.order, plan.threads, [&](int64_t n, int worker) {
         const double loss = loss_of<R>(b, n, plan.target_offset[static_cast<size_t>(n)], result, own[static_cast<size_t>(worker)]);

@@ -1,4 +1,4 @@
-// Loss, gradient and best path of a batch, utterances spread over threads.
+// Loss, gradient and best path of a batch. The utterances are distributed over threads.
 #pragma once
 
 #include "batch.h"
@@ -26,7 +26,7 @@ struct LossResult {
     bool backward;       // false: nothing below is wanted
     void* gradient;      // (T, N, C), of the losses' type, contiguous in C; null: not wanted
     int64_t stride_t, stride_n;
-    CountRows bypass, self_loop, word;  // the arcs' expected counts are added, times −d(returned) / d(loss_n)
+    CountRows bypass, self_loop, word;  // expected counts of arcs, times −d(returned) / d(loss_n), are added
 };
 
 void loss(const Batch& batch, const LossResult& result, int threads);

@@ -1,9 +1,9 @@
-// The two ways in which a lattice keeps its numbers. Included by kernel.cpp only.
+// The two number formats of the lattice. Included by kernel.cpp only.
 //
 // Wide<R>: mantissa and exponent (scaled.h). Nothing underflows, however sharp the model.
-// Narrow: plain doubles, all rescaled together from time to time; a quarter faster, because a sum is one addition. What is
-// below 2^-1022 of the rescaled numbers is lost. Whether that can matter is watched (narrow.h), and an utterance where it
-// can is computed anew with wide numbers.
+// Narrow: plain doubles, all rescaled together every few frames; a quarter faster, because a sum is one addition. Rescaled
+// numbers below 2^-1022 are lost. narrow.h detects whether that can matter; if it can, the utterance is computed again with
+// wide numbers.
 //
 // A format names: Logit, the type of the logits and of their gradient; Real, of posteriors; One and Many, a number of the
 // lattice and a vector of them; Array, numbers over positions.
@@ -70,7 +70,7 @@ struct Wide {
     static Many weights(Weighting<R> w, int64_t k) {
         return {load<Vector<R>>(w.m + k), load<Int<Vector<R>>>(w.e + k)};
     }
-    // what makes of alpha · beta a posterior, but for a factor near 1
+    // turns alpha · beta into a posterior, except for a factor near 1
     static One unit(One total) { return {R(1), -total.e}; }
 };
 

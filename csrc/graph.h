@@ -36,8 +36,8 @@ class GraphOf {
     GraphOf(const Batch& b, int64_t n, int64_t offset) {
         const int64_t U = b.target_lengths[n], K = padded(U + 1);
         const int64_t* labels = b.targets.row(n, offset);
-        // What no token enters has a label too, since kernels read one for each position. It is not blank, whose logit can be
-        // so far above the largest of the others that e^(logit − largest) has no meaning.
+        // A position that no token enters has a label too, because kernels read one for each position. It is not the
+        // blank: its logit can be so far above the largest of the others that e^(logit − largest) is out of range.
         label_.assign(static_cast<size_t>(K), b.blank == 0 && b.outputs > 1 ? 1 : 0);
         no_token_.assign(static_cast<size_t>(K), Format<R>::zero);
         std::fill_n(no_token_.begin() + 1, U, 0);
@@ -60,7 +60,7 @@ class GraphOf {
     const Graph<R>& view() const { return view_; }
 
   private:
-    static constexpr int64_t kTamest = 500;  // bits: well inside a double, and far below any schedule's weights
+    static constexpr int64_t kTamest = 500;  // bits: well inside the range of a double, and beyond the weights of all schedules
 
     struct Weights {
         std::vector<R> m;
@@ -82,7 +82,7 @@ class GraphOf {
     };
 
     void add_wildcards(const Batch& b, int64_t n, const int64_t* words, int64_t U, int64_t K) {
-        // a vector more than positions: the backward pass also reads the arcs that would leave the last of them
+        // one vector longer than the positions: the backward pass also reads the arcs that would leave the last position
         for (Weights* w : {&self_loop_, &bypass_, &word_in_, &word_out_}) w->clear(K + kLanes);
         for (int64_t k = 0; k <= U; ++k) {
             if (b.self_loop.present() && has_loop(b, words, k, U)) self_loop_.set(k, b.self_loop.of(n, k));

@@ -30,18 +30,18 @@ void advance_at(int64_t t, const GraphFor<F>& g, const States<F>& from, const St
     step(g, from, to, p, Emissions<F>(f), end, w);
 }
 
-// Where the numbers of a frame go on the way forward.
+// Where the forward pass stores the numbers of each frame.
 template <class F>
 struct Places {
     using Logit = typename F::Logit;
 
     const GraphFor<F>& g;
     const Workspace<F>& w;
-    const Frames gradient;   // e^(logit − max) stands in its rows until the gradient does
+    const Frames gradient;   // its rows hold e^(logit − max) until the gradient is written
     const Stretches stretches;
-    const bool keep;         // false: nothing but the last state is needed
+    const bool keep;         // false: only the last state is needed
 
-    // the state before frame t: kept from the last stretch's start on, which is row 0, before that two rows in turn
+    // the state before frame t: one row each from the start of the last stretch on (row 0); two rows in turn before it
     States<F> state(int64_t t) const { return states_of<F>(w.alpha, row(t), g); }
     int64_t row(int64_t t) const {
         const int64_t start = stretches.last_start();
@@ -55,7 +55,7 @@ struct Places {
     Logit* relative(int64_t t) const { return gradient.data != nullptr ? row_of<Logit>(gradient, t) : w.relative; }
 };
 
-// All frames, one after another.
+// The forward pass over all frames.
 template <class F, Arcs A>
 Outcome run_forward(const Frames& logits, const Places<F>& at, RangeWatch& watch) {
     using Logit = typename F::Logit;
@@ -63,7 +63,7 @@ Outcome run_forward(const Frames& logits, const Places<F>& at, RangeWatch& watch
     const int64_t K = whole<F>(g.tokens + 1);
     prepare<F>(at.w, g);
     start_state<F>(at.state(0), g);
-    int64_t reach = 0;  // no path has come farther yet
+    int64_t reach = 0;  // the last position that a path has reached
     for (int64_t t = 0; t < logits.length; ++t) {
         fetch_row<Logit>(logits, t + 2);
         fetch_row<Logit>(at.gradient, t + 2);
@@ -92,7 +92,7 @@ typename F::One total_of(const States<F>& last, const GraphFor<F>& g) {
     return normalised(g.wildcards ? sum(total, last.star[g.tokens]) : total);
 }
 
-// False if the numbers had too little range.
+// False if the range of the numbers was too small.
 template <class R>
 bool log_likelihood(Scaled<R> total, const RangeWatch&, const Frames&, const Graph<R>&, double& result) {
     result = is_zero(total) ? -std::numeric_limits<double>::infinity()
@@ -138,8 +138,8 @@ void flush_counts(const GraphFor<F>& g, double scale, const ArcCounts& counts, c
         counts.word[g.words[i].word] += static_cast<double>(w.word[i]) * scale;
 }
 
-// Alphas of the stretch [first, first + count) again, into rows 0…count of w.alpha, with their emissions, at positions
-// [0, end): no path comes back from beyond the last position that matters.
+// Computes the alphas of the stretch [first, first + count) again, with their emissions, into rows 0…count of w.alpha.
+// Positions [0, end) are enough: no arc leads back from beyond the last position that matters.
 template <class F, Arcs A>
 void replay(const Frames& logits, const Places<F>& at, int64_t first, int64_t count, int64_t end) {
     using Logit = typename F::Logit;
@@ -154,7 +154,7 @@ void replay(const Frames& logits, const Places<F>& at, int64_t first, int64_t co
         const Logit* x = nullptr;
         if (relative == nullptr || !w.scores[t].flat) {
             x = load_row<Logit>(logits, t, w.row);
-            if constexpr (F::limited) {  // posteriors only: nobody kept e^(logit − max)
+            if constexpr (F::limited) {  // without a gradient, e^(logit − max) was not kept
                 for (int64_t v = 0; v < logits.outputs; ++v) w.relative[v] = exp_nonpositive(x[v] - w.scores[t].max);
                 relative = w.relative;
             }
@@ -164,7 +164,7 @@ void replay(const Frames& logits, const Places<F>& at, int64_t first, int64_t co
     }
 }
 
-// What goes from frame to frame on the way back.
+// The state of the backward pass.
 template <class F>
 struct Backward {
     const Frames logits, gradient;
@@ -207,14 +207,15 @@ bool run_backward(Backward<F>& b, int64_t first, int64_t count) {
     return true;
 }
 
-// All stretches, the last first.
+// The backward pass over all stretches, the last first.
 template <class F, Arcs A>
 bool run_all_backward(Backward<F>& b, const Places<F>& at) {
     const Stretches& s = at.stretches;
     for (int64_t first = s.last_start(); first >= 0; first -= s.frames) {
         const bool last = first == s.last_start();
         if (!last) replay<F, A>(b.logits, at, first, s.frames, b.band.end);
-        // counts in single precision are added up stretch by stretch; plain doubles only once it is known that they hold
+        // counts in single precision are added to the result after each stretch; plain doubles at the end, when their
+        // range is known to have been enough
         if (b.counting() && (last || !F::limited)) clear_counts<F>(b.g, b.w);
         if (!run_backward<F, A>(b, first, last ? b.logits.length - first : s.frames)) return false;
         if (b.counting() && (first == 0 || !F::limited)) flush_counts<F>(b.g, static_cast<double>(b.scale), b.counts, b.w);
@@ -264,7 +265,7 @@ Outcome forward_backward_in(const Frames& logits, const GraphFor<F>& g, const Fr
     return run(logits, g, gradient, scale, counts, memory, result);
 }
 
-// Single precision is tried with plain numbers first.
+// In single precision, plain numbers are tried first.
 template <class R>
 double forward(const Frames& logits, const Graph<R>& g, char* memory) {
     double result;

@@ -1,4 +1,4 @@
-// What the parts of the engine say to each other. No standard containers here: kernel.cpp, which is compiled once
+// The types that the parts of the engine share. No standard containers here: kernel.cpp, which is compiled once
 // per instruction set, must not instantiate inline code that the linker could share with the portable build.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace wildctc {
 
 enum class DType : int { float32 = 0, float64 = 1, float16 = 2, bfloat16 = 3 };
 
-constexpr int kLanes = 16;  // no vector is longer: arrays over positions have so many more, and need no remainder loops
+constexpr int kLanes = 16;  // the longest vector: arrays over positions are padded to it, and loops need no remainder
 
 static inline int64_t padded(int64_t positions) { return (positions + kLanes - 1) / kLanes * kLanes; }
 
@@ -38,7 +38,7 @@ struct Weighting {
     const double* plain;
 };
 
-// The transcript graph of one utterance. Arrays over positions 0…U, with room for a vector more; what is there is 0.
+// The transcript graph of one utterance. Arrays over positions 0…U are padded to whole vectors; weights are 0 there.
 template <class R>
 struct Graph {
     int64_t tokens;         // U
@@ -60,14 +60,14 @@ struct Graph {
     const int64_t* farthest_ahead;  // [k]: the last position to which an arc leads from k or before
 };
 
-// The softmax of one frame, but for its tokens.
+// The softmax of one frame, except for its tokens.
 template <class R>
 struct FrameScores {
     R max, sum;        // of the non-blank logits: the largest (blank's, if none is above −inf), and the sum of e^(logit − max)
     bool flat;         // e^(logit − max) is a normal number for all of them
-    int32_t least;     // ... and if so, at least 2^least
+    int32_t least;     // ... and if so, it is at least 2^least
     int32_t shift;     // of the plain lattice: its emissions are 2^shift times as large
-    R non_blank;       // 1 − P(blank), not by subtraction
+    R non_blank;       // 1 − P(blank), computed without subtraction
     Scaled<R> token;   // P(v) = e^(logit − max) · token, v not blank
     Scaled<R> blank, star;
 };

@@ -1,5 +1,5 @@
-// The Python module: addresses in, nothing out. wildctc/lattice/native.py is its only caller and makes sure that every
-// address belongs to a tensor of the right type and size that outlives the call.
+// The Python module. Its functions take addresses and return nothing. wildctc/lattice/native.py is the only caller; it
+// makes sure that every address belongs to a tensor of the right type and size that outlives the call.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 

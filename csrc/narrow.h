@@ -1,11 +1,11 @@
-// Whether plain doubles are enough for an utterance. Included by kernel.cpp only.
+// Finds out whether plain doubles are enough for an utterance. Included by kernel.cpp only.
 //
 // Every few frames the emissions of a frame are multiplied by a power of 2 that brings the largest alpha back to 2^512. The
-// same emissions carry the betas, so that alpha · beta always has the scale of the total. What falls below 2^-1022 is lost.
-// On the way forward a lower bound of the numbers that are not 0 tells when that can happen at all; then at most
-// 10 (U + 1) terms a frame are lost, each below 2^-1022, and each can grow no more than all paths that continue it can.
-// That must be 2^-40 of the total. On the way back nothing needs to be foreseen: posteriors of a frame add up to 1, and
-// what is missing there is what was lost.
+// betas use the same emissions, so alpha · beta always has the scale of the total. Numbers below 2^-1022 are lost.
+// The forward pass keeps a lower bound of the numbers that are not 0, which shows when a loss is possible. Then at most
+// 10 (U + 1) terms a frame are lost, each below 2^-1022, and each can grow only as much as all paths that continue it.
+// Together they must be below 2^-40 of the total. The backward pass needs no bound: the posteriors of a frame add up to 1,
+// and a loss shows as a difference.
 #pragma once
 
 #include <cmath>
@@ -39,7 +39,7 @@ WILDCTC_INLINE int64_t exponent_of(double x) {
 
 class RangeWatch {
   public:
-    // Looks at the state before a frame, and sets the frame's shift. False: out of range.
+    // Finds the range of the state before a frame, and sets the frame's shift. False: out of range.
     bool rescale(const States<Narrow>& s, int64_t end, bool wildcards, FrameScores<float>& f) {
         using V = Vector<double>;
         const V huge = splat<V>(std::numeric_limits<double>::max());
@@ -59,13 +59,13 @@ class RangeWatch {
         store(lanes[1], least);
         for (const double x : lanes[0]) max = larger(max, x);
         for (const double x : lanes[1]) min = x < min ? x : min;
-        if (max == 0) return true;  // no path; it stays so
+        if (max == 0) return true;  // no path, and none can begin later
         lowest_ = exponent_of(min);
         f.shift = static_cast<int32_t>(kTop - exponent_of(max));
         return f.shift < kMostShift;
     }
 
-    // Takes account of a frame. False: out of range.
+    // Updates the bounds for a frame. False: out of range.
     bool step(const FrameScores<float>& f, int64_t least_weight) {
         if (!f.flat || f.token.e < kLeastEmission || f.blank.e < kLeastEmission || f.star.e < kLeastEmission) return false;
         const int64_t token = f.token.e + f.least, star = f.star.e + least_weight;
@@ -79,7 +79,7 @@ class RangeWatch {
         return true;
     }
 
-    // The log-likelihood of a total; false if what was lost could be seen in it.
+    // The log-likelihood of a total; false if the lost numbers could change it.
     bool log_likelihood(double total, int64_t frames, int64_t tokens, double& result) const {
         constexpr double per_bit = 0.69314718055994530942;
         const bool nothing_lost = lost_at_ == std::numeric_limits<int64_t>::max();
@@ -97,8 +97,8 @@ class RangeWatch {
 
     static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-    int64_t shifted_ = 0;  // a number is 2^shifted times as large as it should be
-    int64_t lowest_ = 0;   // no number but 0 is below 2^lowest
+    int64_t shifted_ = 0;  // numbers are 2^shifted times too large
+    int64_t lowest_ = 0;   // all numbers except 0 are at least 2^lowest
     int64_t lost_at_ = std::numeric_limits<int64_t>::max();  // the least `shifted` with which a number may have been lost
     double stars_ = 0;     // sum of P(★)
 };

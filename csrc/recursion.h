@@ -1,4 +1,4 @@
-// One frame of the lattice: alphas forward, betas backward, and what both together say. Included by kernel.cpp only.
+// One frame of the lattice: alphas forward, betas backward, and the posteriors from both. Included by kernel.cpp only.
 //
 // Three states a position k (B: in blank, N: in token y_k, S: in ★):
 //
@@ -6,8 +6,8 @@
 //   N_k' = P(y_k)   · (N_k + B_{k-1} + S_{k-1} + [y_k ≠ y_{k-1}] N_{k-1})
 //   S_k' = P(★)     · (S_k + self_k (B_k + N_k) + bypass_k (B_{k-1} + N_{k-1}) + word (B_s + N_s))
 //
-// The loops over positions take a vector of them at a time; repeated labels and word arcs are few, and are treated one by
-// one beside them. F is the format of the numbers (formats.h).
+// The loops over positions take a vector of them at a time. Repeated labels and word arcs are few, and are computed one by
+// one after or before them. F is the format of the numbers (formats.h).
 #pragma once
 
 #include "softmax.h"
@@ -19,8 +19,8 @@ namespace {
 
 enum class Arcs { none, tokens, words };  // plain CTC; wildcards without word arcs; wildcards with them
 
-// Mantissas are brought back to [1, 2) every kSettle-th frame only. Between, a frame multiplies a mantissa by something
-// in [2^-0.6, 2^5] and adds at least twice Format::zero to an exponent, which both formats have room for. Plain numbers
+// Mantissas are brought back to [1, 2) only in every kSettle-th frame. A frame between multiplies a mantissa by a factor
+// in [2^-0.6, 2^5] and adds at least twice Format::zero to an exponent; both formats have room for that. Plain numbers
 // are rescaled as often.
 constexpr int64_t kSettle = 4;
 
@@ -30,7 +30,7 @@ WILDCTC_INLINE X settled(X x) {
     return x;
 }
 
-// A frame's emissions, but for its tokens.
+// A frame's emissions, except for its tokens.
 template <class F>
 struct Emissions {
     typename F::One blank, star;
@@ -39,8 +39,8 @@ struct Emissions {
         : blank(F::number(f.blank, f.shift)), star(F::number(f.star, f.shift)) {}
 };
 
-// What goes through word arcs in the next `advance`, moved to their ends. Called some time before it: a vector load over
-// numbers stored one by one waits until they have reached the cache.
+// Copies what the next `advance` sends through word arcs to the ends of the arcs. Call it some time before: a vector load
+// of numbers that were just stored one by one stalls until they have reached the cache.
 template <class F, Arcs A>
 void send_through_words(const GraphFor<F>& g, const States<F> from, const int64_t end, const Workspace<F>& w) {
     if constexpr (A == Arcs::words) {
@@ -91,7 +91,7 @@ void advance(const GraphFor<F>& g, const States<F> from, const States<F> to, con
     }
 }
 
-// From which positions betas inside the band can be reached.
+// The positions from which the band can be reached.
 template <class F>
 Band reach_of(const GraphFor<F>& g, Band band) {
     return {g.farthest_back[band.begin] / kStep<F> * kStep<F>, band.end};
@@ -161,13 +161,13 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
     return reach;
 }
 
-// alpha · beta / total of one frame. They are divided by their own sum, not by the likelihood: the two are equal but
-// for rounding, which over thousands of frames would otherwise be seen.
+// alpha · beta / total of one frame. The caller divides by their sum, not by the likelihood: both are equal except for
+// rounding errors, which grow over thousands of frames.
 //
 // The band shrinks to where the posteriors of a vector of positions add up to F::irrelevant or more. What a cell
-// outside can add to any earlier posterior is at most its own, so all that is dropped together is below
-// T · (U + 1) · irrelevant: 9e-14 of the gradient (float) for 500 frames and 200 tokens. A sharp model leaves little more
-// than its alignment.
+// outside can add to any earlier posterior is at most its own, so everything that is dropped is together below
+// T · (U + 1) · irrelevant: 9e-14 of the gradient (float) for 500 frames and 200 tokens. For a sharp model the band is
+// hardly wider than its alignment.
 template <class F, Arcs A>
 Occupancy<typename F::Real> occupancy(const States<F> alpha, const States<F> beta, const typename F::One unit_of_total,
                                       Band& band, const Workspace<F>& w) {
@@ -196,7 +196,7 @@ Occupancy<typename F::Real> occupancy(const States<F> alpha, const States<F> bet
     return {in_blank, in_star, in_blank + in_star + sum_of_lanes<Real>(token)};
 }
 
-// Adds the posteriors of the ★ arcs taken between two frames: alpha before the frame, and w.star as retreat left it.
+// Adds the posteriors of the ★ arcs that are taken into a frame, from alpha before the frame and w.star from `retreat`.
 template <class F>
 void count_arcs(const GraphFor<F>& g, const States<F> alpha, const typename F::One unit, const typename F::Real total,
                 const Band band, const Workspace<F>& w) {

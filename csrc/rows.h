@@ -35,7 +35,7 @@ constexpr DType own_dtype() {
     return sizeof(R) == 4 ? DType::float32 : DType::float64;
 }
 
-// The logits of frame t, in place where that is possible, else converted into `scratch`.
+// The logits of frame t: where they are, if type and stride fit; otherwise converted into `scratch`.
 template <class R>
 static const R* load_row(const Frames& f, int64_t t, R* scratch) {
     if (f.dtype == own_dtype<R>() && f.stride_c == 1) return static_cast<const R*>(f.data) + t * f.stride_t;
@@ -54,7 +54,7 @@ static R* row_of(const Frames& f, int64_t t) {
     return static_cast<R*>(f.data) + t * f.stride_t;
 }
 
-// Rows of an utterance lie far apart, and the hardware does not look ahead from one to the next. Inside a long row it does.
+// Prefetches a row. The rows of an utterance lie far apart, and the hardware prefetches only within a row.
 template <class R>
 static inline void fetch_row(const Frames& f, int64_t t) {
 #if defined(__GNUC__)

@@ -197,14 +197,14 @@ WILDCTC_INLINE V plain(V x) {
     return x;
 }
 
-// A 0 has lost its mantissa's meaning, but its exponent stays below half of Format::zero.
+// The mantissa of a 0 has no meaning, but its exponent stays below half of Format::zero.
 template <class R>
 WILDCTC_INLINE bool is_zero(Scaled<R> a) {
     return a.e < Format<R>::zero / 2;
 }
 
-// e^r for |r| <= ln(2)/2 by its Taylor series: the first term left out is below 6e-9 (float), 5e-18 (double). Terms are
-// paired, so that fewer of the products wait for one another.
+// e^r for |r| <= ln(2)/2 by its Taylor series: the first omitted term is below 6e-9 (float), 5e-18 (double). Terms are
+// paired, so that fewer products depend on each other.
 template <class V>
 WILDCTC_INLINE V exp_reduced(V r) {
     using R = Real<V>;

@@ -14,8 +14,8 @@ struct Band {
     int64_t begin, end;
 };
 
-// Largest non-blank logit and the sum of e^(logit − largest) are taken apart from blank, so that ★ keeps its value and
-// its gradient where P(blank) rounds to 1.
+// The largest non-blank logit and the sum of e^(logit − largest) are computed without the blank, so that ★ keeps its value
+// and its gradient where P(blank) rounds to 1.
 
 template <class R>
 struct Range {
@@ -36,7 +36,7 @@ static Range<R> widened(Range<R> range, const R* x, int64_t count) {
         min = y < min ? y : min;
     };
     for (int64_t v = 0; v + kWidth<R> <= count; v += kWidth<R>) look(v);
-    look(count - kWidth<R>);  // the rest, and some once more
+    look(count - kWidth<R>);  // the last vector overlaps with the one before
     return {over_lanes<R>(min, [](R a, R b) { return a < b ? a : b; }),
             over_lanes<R>(max, [](R a, R b) { return a > b ? a : b; })};
 }
@@ -57,7 +57,7 @@ static R exponentials(const R* x, int64_t count, R max, R* out) {
         store(out + v, y);
         sums += y;
     }
-    if (v < count) {  // the rest, and some once more, which are in the sum already
+    if (v < count) {  // the last vector overlaps with the one before, whose numbers are in the sum already
         const int64_t again = v - (count - kWidth<R>);
         const V y = exp_nonpositive(load<V>(x + count - kWidth<R>) - max);
         store(out + count - kWidth<R>, y);
@@ -77,7 +77,7 @@ static bool score_frame(const R* x, int64_t outputs, int64_t blank, R* relative,
     f.flat = any && range.min - range.max > Format<R>::exp_lowest;
     f.least = f.flat ? static_cast<int32_t>((range.min - range.max) * R(1.4427)) - 1 : 0;
     f.shift = 0;
-    // NaN is never the largest, but goes through the sum; with +inf the sum has inf − inf
+    // NaN is never the largest, but makes the sum NaN; so does +inf, by inf − inf
     f.sum = exponentials(x, blank, f.max, relative) +
             exponentials(x + blank + 1, outputs - blank - 1, f.max, relative + blank + 1);
     relative[blank] = 1;
@@ -97,7 +97,7 @@ static bool score_frame(const R* x, int64_t outputs, int64_t blank, R* relative,
     return true;
 }
 
-// P(y_k) for positions [0, end). `relative` is what score_frame left, or null if it is gone.
+// P(y_k) for positions [0, end). `relative` is the result of score_frame, or null if it was not kept.
 template <class R>
 static void token_emissions(const R* x, const R* relative, const Graph<R>& g, const FrameScores<R>& f, int64_t end,
                             ScaledArray<R> out) {
@@ -132,7 +132,7 @@ struct Occupancy {
 };
 
 // grad_v = P_v − γ_v − γ_★ q_v, with q the softmax over the non-blank outputs; since P_v = q_v (1 − P_blank), it is a
-// multiple of e^(x_v − max), which stands in `out`, but for the labels of the transcript.
+// multiple of e^(x_v − max), which `out` holds, except for the labels of the transcript.
 template <class R, class Count>
 static void finish_gradient(const Graph<R>& g, int64_t outputs, int64_t blank, const FrameScores<R>& f,
                             const Occupancy<Count>& n, const Band& band, const Count* token_count, R scale, R* out) {

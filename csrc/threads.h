@@ -1,5 +1,5 @@
-// A parallel loop over utterances with threads that live for one call: nothing to shut down, nothing that a fork
-// could leave locked. Which thread takes which utterance changes no result.
+// A parallel loop over utterances. Its threads live for one call, so there is nothing to shut down, and no lock that a
+// fork could inherit. Which thread takes which utterance does not change the results.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void parallel_over(const std::vector<int64_t>& order, int threads, const Body& b
     try {
         for (int i = 1; i < workers; ++i) others[static_cast<size_t>(i - 1)] = std::thread(work, i);
     } catch (const std::system_error&) {
-        // The process may start no further thread: those that there are do all of the work.
+        // No further thread can be started: those that were do all of the work.
     }
     work(0);
     for (std::thread& other : others)

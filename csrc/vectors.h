@@ -71,7 +71,7 @@ WILDCTC_INLINE void store(T* to, V x) {
     std::memcpy(to, &x, sizeof x);
 }
 
-// lane by lane, which is faster than the hardware's gather (1.4× over the whole loss) and than a detour through memory
+// lane by lane, which is faster than the hardware's gather (1.4× over the whole loss) and than a copy through memory
 template <class V, class T>
 WILDCTC_INLINE V gather(const T* from, const int32_t* index) {
     V x;
@@ -83,8 +83,8 @@ WILDCTC_INLINE V gather(const T* from, const int32_t* index) {
     return x;
 }
 
-// A neighbour's number comes by moving lanes, not by a load one position off: over two stores that are still on their way
-// to the cache, such a load would wait for both.
+// Neighbouring numbers are read by moving lanes, not by a load that is one position off: such a load covers two recent
+// stores, and would stall until both have reached the cache.
 template <int first, class V, int... lane>
 WILDCTC_INLINE V lanes_from(V a, V b, std::integer_sequence<int, lane...>) {
 #if !defined(WILDCTC_VECTOR_BYTES)
@@ -134,7 +134,7 @@ WILDCTC_INLINE Scaled<Vector<R>> every_lane(Scaled<R> x) {
     return {splat<Vector<R>>(x.m), splat<Int<Vector<R>>>(x.e)};
 }
 
-// The lanes of x, two by two, as `combine` makes one of two.
+// Reduces the lanes of x to one number; `combine` reduces two numbers to one.
 template <class R, class Combine>
 WILDCTC_INLINE R over_lanes(Vector<R> x, Combine combine) {
     R lanes[kWidth<R>];
@@ -149,7 +149,7 @@ WILDCTC_INLINE R sum_of_lanes(Vector<R> x) {
     return over_lanes<R>(x, [](R a, R b) { return a + b; });
 }
 
-// x with its first lanes 0, so many of them
+// x with its first `count` lanes set to 0
 template <class R>
 WILDCTC_INLINE Vector<R> without_first(Vector<R> x, int64_t count) {
     Int<R> number[kWidth<R>];

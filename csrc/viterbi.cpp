@@ -1,4 +1,4 @@
-// The best path, in the log domain and in double: the same lattice with max for sum. Of paths that tie, the one with the
+// The best path, in the log domain and in double: the same lattice with max instead of sum. Of paths that tie, the one with the
 // most token arcs is taken, then the one with the fewest wildcards; of those that are equal in this too, the first in a
 // fixed order: token, then blank, then ★.
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr double kNone = -std::numeric_limits<double>::infinity();
 enum State : int8_t { kBlank = 0, kToken = 1, kStar = 2 };
 enum Arc : int8_t { kNoArc = 0, kBypass = 1, kSelfLoop = 2, kWordBypass = 3 };
 
-// How a state at position k was reached: from which state, over which arc, and whether from k or from an earlier one.
+// How a state at position k was reached: from which state, by which arc, and whether from an earlier position (moved).
 struct Step {
     int8_t state;
     int8_t arc;
@@ -45,7 +45,7 @@ struct Best : Path {
     Path then(double emission) const { return {score + emission, arcs}; }
 };
 
-// The best of several ways to come to a state, each of which is offered with the weight of its arc, if it has one.
+// Finds the best of several ways into a state. Each is offered with the weight of its arc, if it has one.
 class Fair {
   public:
     void offer(const Path& from, int8_t how, double weight = 0, int64_t arc = 0) {
@@ -59,7 +59,7 @@ class Fair {
     Best best_;
 };
 
-// The same where no other way comes near the best, which is nearly always so.
+// The same, but faster; not valid if another way ties with the best (`tied`), which is rare.
 class Quick {
   public:
     void offer(const Path& from, int8_t how, double weight = 0, int64_t arc = 0) {
@@ -80,7 +80,7 @@ class Quick {
     int8_t code_ = 0;
 };
 
-// `ways` offers each of them.
+// The best way into a state; `ways` offers each of them.
 template <class Ways>
 Best best_of(const Ways& ways) {
     Quick quick;
@@ -110,8 +110,7 @@ class Viterbi {
         : batch_(b), n_(n), U_(b.target_lengths[n]), wildcards_(b.wildcards()), labels_(b.targets.row(n, offset)),
           words_(b.words.data != nullptr ? b.words.row(n, offset) : nullptr), into_(static_cast<size_t>(U_ + 1)),
           either_(static_cast<size_t>(U_ + 1)),
-          frames_{static_cast<char*>(b.logits) + n * b.stride_n * element_size(b.dtype), b.stride_t, b.stride_c, b.dtype,
-                  b.input_lengths[n], b.frames, b.outputs, b.blank} {
+          frames_(logits_of(b, n)) {
         for (int64_t k = 0; k <= U_; ++k) {
             ArcsInto& into = into_[static_cast<size_t>(k)];
             if (b.self_loop.present() && has_loop(b, words_, k, U_)) into.self_loop = b.self_loop.of(n, k);
@@ -146,8 +145,6 @@ class Viterbi {
     }
 
   private:
-    static int64_t element_size(DType d) { return d == DType::float64 ? 8 : d == DType::float32 ? 4 : 2; }
-
     bool emissions(const double* x, std::vector<double>& token) {
         const double blank = x[batch_.blank];
         double others = kNone, sum = 0;  // the largest of the other logits, and the sum of their e^(logit − largest)
@@ -159,7 +156,7 @@ class Viterbi {
         if (max == kNone) return false;
         for (int64_t v = 0; v < batch_.outputs && others > kNone; ++v)
             if (v != batch_.blank) sum += std::exp(x[v] - others);
-        // relative to the largest of all, so that an offset that they share costs no digits
+        // relative to the largest of all, so that a common offset does not cost precision
         const double total = std::log(std::exp(blank - max) + sum * std::exp(others - max));
         blank_ = blank - max - total;
         star_ = others > kNone ? others - max + std::log(sum / static_cast<double>(batch_.outputs - 1)) - total : kNone;
@@ -234,7 +231,7 @@ class Viterbi {
     const bool wildcards_;
     const int64_t *labels_, *words_;
     std::vector<ArcsInto> into_;
-    std::vector<Best> either_;  // of each position: the better of token and blank, and which it is
+    std::vector<Best> either_;  // for each position: the better of token and blank, and which of them it is
     Frames frames_;
     double blank_ = 0, star_ = 0;
     std::vector<int8_t> back_;

@@ -1,4 +1,4 @@
-// The memory of one utterance: which frames' alphas are kept, and where everything lies.
+// The memory of one utterance: for which frames alphas are kept, and where each array is.
 // Included by kernel.cpp only.
 #pragma once
 
@@ -37,13 +37,14 @@ class Arena {
     char* next_;
 };
 
-// Alphas and emissions are kept for one stretch of frames at a time: of the last stretch on the way forward; those of an
-// earlier one are computed again, from the state at its start, when the betas get there. Two stretches are usual: half
-// the memory, which then mostly fits the cache, for little work, because by then only few positions matter. There are
-// more where positions are few or numbers long, to stay within 24 bytes a frame and position. A transcript of up to 5
-// tokens has not as many: its frame takes up to 152 bytes, 88 for its scores and an eighth of 8 positions of 64 bytes.
+// Alphas and emissions are kept for one stretch of frames at a time. The forward pass keeps those of the last stretch. Those
+// of an earlier stretch are computed again, from the state at its start, when the backward pass reaches it. There are usually
+// two stretches: that halves the memory, which then mostly fits into the cache, for little extra work, because by then
+// few positions matter. There are more stretches if positions are few or numbers long, to stay within 24 bytes per frame and
+// position. A transcript of up to 5 tokens needs more than that: up to 152 bytes a frame, 88 for its scores and an eighth of 8
+// positions of 64 bytes.
 struct Stretches {
-    int64_t count, frames;  // frames of each but the last, which takes what is left
+    int64_t count, frames;  // of each except the last, which has the rest
 
     int64_t last_start() const { return (count - 1) * frames; }
 };
@@ -72,7 +73,7 @@ struct Workspace {
     typename F::Array word_source, word_target;  // B + N where a word starts, at its end; P · beta of S at its end, where it starts
     typename F::Array star;      // backward: P · beta of S, for the arcs' counts
     typename F::Array beta;      // (2, states, positions)
-    typename F::Array alpha;     // (a stretch's frames + 1, states, positions); two rows are enough to go forward
+    typename F::Array alpha;     // (a stretch's frames + 1, states, positions); two rows are enough without a backward pass
     typename F::Array starts;    // (stretches, states, positions): the state before each of them
     typename F::Array emission;  // (a stretch's frames, positions)
     FrameScores<Logit>* scores;  // (frames)
@@ -103,7 +104,7 @@ struct Workspace {
 
 template <class F>
 int64_t bytes_for(const Frames& logits, const GraphFor<F>& g, bool backward) {
-    char* const somewhere = reinterpret_cast<char*>(uintptr_t{64});  // only measured, never touched
+    char* const somewhere = reinterpret_cast<char*>(uintptr_t{64});  // used to measure, never accessed
     return Workspace<F>(Arena(somewhere), logits, g, backward).end - somewhere;
 }
 

@@ -76,7 +76,7 @@ CASES = {
     "target length huge": ({"target_lengths": [3, HUGE, 1]}, rf"utterance 1: target_length is {HUGE}, .* S = 3"),
     "concatenated targets too few": (
         {"targets": torch.tensor([1, 2, 3, 4, 4]), "words": torch.tensor([0, 0, 1, 0, 1])},
-        r"utterance 2: target_length is 1, must be between 0 and the targets that are left = 0",
+        r"utterance 2: target_length is 1, must be between 0 and the number of remaining targets = 0",
     ),
     "concatenated targets too many": (
         {"targets": torch.ones(9, dtype=torch.int64), "words": None},

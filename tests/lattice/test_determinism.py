@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ def test_works_after_a_fork():
     subprocess.run([sys.executable, "-c", STEP + FORK, "2"], check=True, timeout=60)
 
 
-# Address space for so many more threads, each of which would get a stack of 256 MB
+# Address space for the given number of further threads, each with a stack of 256 MB
 FEWER = """
 pages = int(open("/proc/self/statm").read().split()[0])
 room = (128 + 256 * int(sys.argv[2])) * 2**20
@@ -94,7 +95,7 @@ assert step(5) == wanted
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("others", [0, 1])
-def test_goes_on_with_fewer_threads_where_no_more_can_be_started(others):
+def test_fewer_threads_are_enough_where_no_more_can_be_started(others):
     python = [sys.executable, "-c", STEP + FEWER, "1", str(others)]
     done = subprocess.run(
         ["sh", "-c", 'ulimit -s 262144 && exec "$@"', "sh", *python], capture_output=True, text=True, timeout=60
@@ -105,7 +106,7 @@ def test_goes_on_with_fewer_threads_where_no_more_can_be_started(others):
 SAVE = """
 import sys
 import torch
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/lattice"]
 from test_determinism import work
 from wildctc.lattice import _native
 torch.set_num_threads(1)
@@ -116,10 +117,9 @@ torch.save([_native.instruction_set(), work(torch.float32), work(torch.float64)]
 @pytest.mark.parametrize("isa", ["portable", "avx2"])
 def test_other_instruction_sets_give_the_same_numbers(isa, tmp_path):
     file = tmp_path / "results.pt"
-    here = os.path.dirname(__file__)
-    subprocess.run(
-        [sys.executable, "-c", SAVE, here, str(file)], check=True, timeout=120, env={**os.environ, "WILDCTC_ISA": isa}
-    )
+    tests = Path(__file__).parents[1]
+    command = [sys.executable, "-c", SAVE, str(tests), str(file)]
+    subprocess.run(command, check=True, timeout=120, env={**os.environ, "WILDCTC_ISA": isa})
     name, single, double = torch.load(file)
     assert name in ("portable", isa)  # a machine without AVX2 has nothing else
     assert isa != "portable" or name == "portable"
