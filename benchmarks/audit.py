@@ -26,6 +26,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, write_text
 from wildctc.json_lines import read_lines, read_rows
 from wildctc.probe.records import ProbedUtterance, read_probe
-from wildctc.recognizer.batch import utterance_logits
+from wildctc.recognizer.batch import logits_batches
 from wildctc.recognizer.model import Recognizer
 from wildctc.scoring.error_rates import score
 from wildctc.scoring.hypotheses import Decoded
@@ -158,8 +159,8 @@ def probe(options: argparse.Namespace, out: Path, run: str, name: str) -> None:
 
 def forced_alignment(model: Recognizer, manifest: Path, cache: str | Path) -> Iterator[tuple[str, list[float]]]:
     """For each utterance that plain CTC can align: minus the mean log-probability of each character's frames."""
-    found = utterance_logits(model, load_manifest(manifest), Rejects(1.0), cache=cache, workers=0, title="aligning")
-    for utterance, logits in found:
+    batches = logits_batches(model, load_manifest(manifest), Rejects(1.0), cache=cache, workers=0, title="aligning")
+    for utterance, logits in chain.from_iterable(batches):
         labels = model.units.encode(utterance.text)
         [path] = wildcard_align(logits, torch.tensor(labels), [len(logits)], [len(labels)])
         log_p = logits.log_softmax(1)

@@ -66,10 +66,10 @@ def run(options: argparse.Namespace) -> None:
 def _wildcards(options: argparse.Namespace) -> Wildcards:
     from dataclasses import replace
 
+    from wildctc.lattice.probe_arcs import token_probe_arcs
     from wildctc.training.criterion_at import criterion_at
-    from wildctc.training.evaluation import PROBE
 
-    wildcards = PROBE
+    wildcards = token_probe_arcs()
     if options.criterion:
         name = None if options.criterion == "run" else options.criterion
         wildcards = criterion_at(name, options.epoch, options.run_folder).wildcards

@@ -8,7 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wildctc.commands.options import Add, add_limit_option, add_manifest_options, add_trust_option, load_model_or_last
+from wildctc.commands.options import (
+    Add,
+    add_limit_option,
+    add_manifest_options,
+    add_trust_option,
+    load_model_or_last,
+    warn_about_references,
+)
 from wildctc.errors import WildCTCError
 
 if TYPE_CHECKING:
@@ -83,12 +90,8 @@ def _warn(decoded: list[Decoded], found: Score, missing: Callable[[str], list[st
     outside = find_outside((item.references[0] for item in decoded), missing)
     if outside.texts:
         option, found = advise_scoring(decoded)
-        helps = f"`wildctc score {output} {option}` gives WER {found.wer:.2%}"
-        _log.warning(
-            "%s of %s references have characters that the model cannot write, and each is an error: %s; %s",
-            f"{outside.texts:,}", f"{len(decoded):,}", outside,
-            helps if option else "no option helps: write references as the training transcripts are written",
-        )  # fmt: skip
+        advice = f"`wildctc score {output} {option}` gives WER {found.wer:.2%}" if option else None
+        warn_about_references(outside, len(decoded), "that the model cannot write", advice)
     if hopeless(found.words):
         _log.warning(
             "WER %.1f%%: the model recognises next to nothing of this speech, and wrote nothing for %s of %s utterances"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -11,6 +12,9 @@ from wildctc.text.normalisation import Normalizer
 
 if TYPE_CHECKING:
     from wildctc.recognizer.model import Recognizer
+    from wildctc.scoring.mismatch import Outside
+
+_log = logging.getLogger(__name__)
 
 RunCommand = Callable[[argparse.Namespace], None]
 
@@ -121,6 +125,22 @@ def load_model_or_last(options: argparse.Namespace) -> tuple[Recognizer, str]:
         return load_model(options), "hyp"
     model, step = load_last(Path(options.run_folder), options.trust_front_end)
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), f"hyp-step{step}"
+
+
+def warn_about_references(outside: Outside, references: int, which: str, advice: str | None) -> None:
+    """Warn that references have characters which are counted as errors in any case.
+
+    Args:
+        outside: The characters, and how many references have them.
+        references: How many references there are.
+        which: What is wrong with the characters, such as "that the model cannot write".
+        advice: What lowers the error rate; None if no option does.
+    """
+    _log.warning(
+        "%s of %s references have characters %s, and each is an error: %s; %s",
+        f"{outside.texts:,}", f"{references:,}", which, outside,
+        advice or "no option helps: write references as the training transcripts are written",
+    )  # fmt: skip
 
 
 def weight(text: str) -> float | None:

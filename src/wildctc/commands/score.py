@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wildctc.commands.options import Add, add_text_options, normalizer
+from wildctc.commands.options import Add, add_text_options, normalizer, warn_about_references
 
 if TYPE_CHECKING:
     from wildctc.scoring.error_rates import Score
     from wildctc.scoring.hypotheses import Decoded
     from wildctc.text.normalisation import Normalizer
-
-_log = logging.getLogger(__name__)
 
 
 def register(add: Add) -> None:
@@ -55,9 +52,5 @@ def _warn(
     outside = find_outside((utterance.reference for utterance in found.utterances), missing)
     if outside.texts:
         option, better = advise_scoring(decoded, references, normalize)
-        helps = f"with {option} WER is {better.wer:.2%}"
-        _log.warning(
-            "%s of %s references have characters of a kind that no hypothesis has, and each is an error: %s; %s",
-            f"{outside.texts:,}", f"{len(decoded):,}", outside,
-            helps if option else "no option helps: write references as the training transcripts were written",
-        )  # fmt: skip
+        advice = f"with {option} WER is {better.wer:.2%}" if option else None
+        warn_about_references(outside, len(decoded), "of a kind that no hypothesis has", advice)

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from wildctc.lattice.align import Alignment, wildcard_align
-from wildctc.lattice.arcs import Wildcards, padded_rows
+from wildctc.lattice.arcs import padded_rows
 from wildctc.lattice.checks import Lengths, check_logits, integers, lengths_of
 from wildctc.lattice.functional import Posteriors, wildcard_posteriors
+from wildctc.lattice.probe_arcs import token_probe_arcs, word_probe_arcs
 from wildctc.probe.hypothesis_alignment import HypothesisAlignment, align_hypothesis
 from wildctc.probe.records import ProbedToken, ProbedUtterance, ProbedWord
 from wildctc.text.words import word_ids
@@ -200,8 +201,7 @@ def run_graphs(
         Posteriors of both graphs, and the best paths.
     """
     given = logits, targets, frames, lengths, blank
-    by_token = Wildcards(bypass=0.0, self_loop=self_loop)
-    by_word = Wildcards(word_bypass=0.0, self_loop=self_loop, self_loop_at="word")
+    by_token, by_word = token_probe_arcs(self_loop), word_probe_arcs(self_loop)
     return Graphs(
         wildcard_posteriors(*given, wildcards=by_token),
         wildcard_posteriors(*given, wildcards=by_word, words=words),

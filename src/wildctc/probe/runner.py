@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +23,8 @@ from wildctc.json_lines import read_rows
 from wildctc.lattice.feasibility import infeasible
 from wildctc.probe.graphs import probe_logits
 from wildctc.probe.records import FORMAT, ProbedToken, ProbedUtterance, ProbedWord, as_row
-from wildctc.recognizer.batch import Collected, GivesLogits, utterance_logits
+from wildctc.recognizer.batch import Collected, GivesLogits, logits_batches
+from wildctc.recognizer.frame_times import time_in_audio
 from wildctc.recognizer.partials import Partials, digest, left_out
 from wildctc.scoring.error_rates import Errors, wer
 from wildctc.scoring.mismatch import HEARS_NOTHING, advise_reading, find_outside, hopeless
@@ -161,7 +163,8 @@ def _probe_utterances(
         else:
             usable.append(utterance)
     batch: list[tuple[Utterance, torch.Tensor]] = []
-    for pair in utterance_logits(model, usable, bad, cache=cache, workers=workers, title="probing"):
+    batches = logits_batches(model, usable, bad, cache=cache, workers=workers, title="probing")
+    for pair in chain.from_iterable(batches):
         batch.append(pair)
         if len(batch) == _BATCH:
             yield [*bad.take(), *_probe_batch(model, batch, self_loop)]
@@ -195,11 +198,9 @@ def _probe_batch(
 
 def _named(utterance: Utterance, probed: ProbedUtterance) -> ProbedUtterance:
     duration = utterance.duration or probed.duration
-    # Convolutions lose as much audio at the start as at the end, so the frames are in the middle of the utterance.
-    shift = (duration - probed.duration) / 2
     units: list[ProbedToken | ProbedWord] = [*probed.tokens, *probed.words]
     for unit in units:
-        unit.start, unit.end = (min(max(0.0, time + shift), duration) for time in (unit.start, unit.end))
+        unit.start, unit.end = (time_in_audio(time, probed.duration, duration) for time in (unit.start, unit.end))
     return replace(
         probed,
         id=utterance.id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.errors import WildCTCError
 from wildctc.lattice.align import wildcard_align
 from wildctc.lattice.arcs import Wildcards
-from wildctc.recognizer.batch import utterance_logits
+from wildctc.recognizer.batch import logits_batches
 from wildctc.recognizer.model import Recognizer
 from wildctc.text.units import name_characters
 
@@ -135,7 +135,8 @@ def align_utterances(
     if not any(u.text for u in utterances):
         raise WildCTCError("there is nothing to align: no utterance of the manifest has a text")
     found = {}
-    for utterance, logits in utterance_logits(model, usable, rejects, cache=cache, workers=workers, title="aligning"):
+    batches = logits_batches(model, usable, rejects, cache=cache, workers=workers, title="aligning")
+    for utterance, logits in chain.from_iterable(batches):
         try:
             found[utterance.id] = align(model, utterance, logits, wildcards)
         except UtteranceError as error:

@@ -160,20 +160,6 @@ class GivesLogits(Protocol):
     def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]: ...
 
 
-def utterance_logits(
-    model: GivesLogits,
-    utterances: Sequence[Utterance],
-    rejects: Rejects,
-    *,
-    cache: str | Path | None = None,
-    workers: int = 1,
-    title: str = "decoding",
-) -> Iterator[tuple[Utterance, torch.Tensor]]:
-    """Each utterance with its logits (T', V), shortest first, under a progress bar; bad audio goes to `rejects`."""
-    for batch in logits_batches(model, utterances, rejects, cache=cache, workers=workers, title=title):
-        yield from batch
-
-
 def logits_batches(
     model: GivesLogits,
     utterances: Sequence[Utterance],

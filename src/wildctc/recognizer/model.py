@@ -26,6 +26,7 @@ from wildctc.features.layer_mix import DIM, LayerMix
 from wildctc.features.stats import FeatureStats
 from wildctc.features.trust import check_trusted
 from wildctc.files import load_tensors, make_folder, save_tensors, write_text
+from wildctc.recognizer.frame_times import time_in_audio
 from wildctc.recognizer.model_folder import FORMAT, Tensors, check_shapes, check_values, read_config, read_header
 from wildctc.recognizer.transcription import Transcript, join, transcribe_pieces
 from wildctc.text.units import Units, load_units
@@ -83,12 +84,17 @@ class Recognizer(Network):
         return float(self.front_end.frame_rate) / int(self.encoder_config.get("subsampling", 4))
 
     def times(self, frames: int, duration: float) -> list[float]:
-        """When each logit frame of audio of `duration` seconds begins, and when the last one ends: frames + 1 seconds.
+        """Compute when each frame of logits starts, and when the last one ends.
 
-        Convolutions lose as much of the audio at its beginning as at its end.
+        Args:
+            frames: The number of frames.
+            duration: Seconds of audio.
+
+        Returns:
+            frames + 1 times, in seconds from the start of the audio.
         """
-        first = (duration - frames / self.frame_rate) / 2
-        return [min(max(0.0, first + frame / self.frame_rate), duration) for frame in range(frames + 1)]
+        rate = self.frame_rate
+        return [time_in_audio(frame / rate, frames / rate, duration) for frame in range(frames + 1)]
 
     def output_lengths(self, lengths: torch.Tensor) -> torch.Tensor:
         """Frames after the encoder for so many frames of features."""

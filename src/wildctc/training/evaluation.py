@@ -12,13 +12,11 @@ from wildctc.criteria import predictive_entropy
 from wildctc.distributed import ALONE, Processes
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_ctc_loss, wildcard_posteriors
+from wildctc.lattice.probe_arcs import token_probe_arcs
 from wildctc.recognizer.decoding import greedy
 from wildctc.recognizer.model import Recognizer
 from wildctc.scoring.error_rates import cer, wer
 from wildctc.training.batches import Batch
-
-# The probe of specification §4: the token graph at weight 0, the same for every criterion, plain CTC included.
-PROBE = Wildcards(bypass=0.0, self_loop=0.0)
 
 
 @dataclass(frozen=True)
@@ -112,6 +110,6 @@ def _loss(arguments: Arguments, wildcards: Wildcards, batch: Batch) -> float:
 
 
 def _bypassed(arguments: Arguments) -> float:
-    bypass = wildcard_posteriors(*arguments, wildcards=PROBE).bypass
+    bypass = wildcard_posteriors(*arguments, wildcards=token_probe_arcs()).bypass
     assert bypass is not None  # the probe has the arcs
     return float(bypass.sum())
