@@ -7,25 +7,21 @@ was judged.
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
 from wildctc.corpora.manifest import read_utterances
+from wildctc.corpora.rewriting import move_audio, set_text, write_manifest
 from wildctc.corpora.utterance import Utterance
 from wildctc.errors import WildCTCError
-from wildctc.files import as_bytes, check_writable, write_atomically
+from wildctc.files import check_writable
 from wildctc.json_lines import read_rows
+from wildctc.text.matching import find_case, find_normalizer
 from wildctc.text.normalisation import Normalizer
 
 _DECISIONS = ("accept", "fix", "skip")
-# The page shows transcripts as the recogniser's units normalise them. Those of the manifest may be written differently.
-_NORMALIZERS = [Normalizer(lower, strip) for lower in (False, True) for strip in (False, True)]
 
 
 @dataclass(frozen=True)
@@ -105,6 +101,8 @@ def read_decisions(path: str | Path) -> dict[str, Decision]:
 def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output: str | Path) -> AppliedDecisions:
     """Write a manifest with the fixed transcripts. All other fields stay as they are.
 
+    Only the weights of the words of a fixed transcript are removed: they belong to the old words.
+
     A decision is refused if the manifest's transcript is no longer the one that was judged; the others are applied.
     Words that a fix does not change keep their capitals and punctuation. If either the page or the manifest is in
     capitals only, fixes are converted to the manifest's case.
@@ -121,42 +119,35 @@ def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output
     check_writable(output, source=manifest)
     rows = list(read_utterances(manifest))
     decisions = _in_the_manifests_case([u for _, utterances in rows for u in utterances], decisions)
-    result, seen, lines = AppliedDecisions(output), set[str](), []
+    result, seen = AppliedDecisions(output), set[str]()
     for row, utterances in rows:
         for n, utterance in enumerate(utterances):
             seen.add(utterance.id)
             if utterance.id in decisions:
                 text = _decide(utterance, decisions[utterance.id], result)
                 if text != utterance.text:
-                    _set_text(row, n, text)
-        _move_audio(row, manifest, output)
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+                    set_text(row, n, text)
+        move_audio(row, manifest, output)
     result.unknown = [id for id in decisions if id not in seen]
     if len(result.unknown) == len(decisions):
         raise WildCTCError(f"no decision is about an utterance of {manifest}; the first: {result.unknown[0]!r}")
-    content = as_bytes("".join(lines))
-    write_atomically(output, gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
+    write_manifest(output, [row for row, _ in rows])
     return result
 
 
 def _in_the_manifests_case(utterances: list[Utterance], decisions: dict[str, Decision]) -> dict[str, Decision]:
-    """Convert decisions to the case of the manifest, if either the page or the manifest is in capitals only.
-
-    Many Hugging Face checkpoints write capitals only, and so does LibriSpeech.
-    """
-    judged = " ".join(d.text for d in decisions.values())
-    if judged.isupper() and not " ".join(u.text for u in utterances if u.id in decisions).isupper():
-        change = str.lower
-    elif " ".join(u.text for u in utterances).isupper() and not judged.isupper():
-        change = str.upper
-    else:
+    """Convert decisions to the case of the manifest, if either the page or the manifest is in capitals only."""
+    judged = [d.text for d in decisions.values()]
+    change = find_case(judged, [u.text for u in utterances if u.id in decisions], [u.text for u in utterances])
+    if change is None:
         return decisions
     return {id: replace(d, text=change(d.text), fixed=change(d.fixed)) for id, d in decisions.items()}
 
 
 def _decide(utterance: Utterance, decision: Decision, result: AppliedDecisions) -> str:
     """Apply a decision to an utterance and count it in `result`; returns the transcript after it."""
-    normalizer = next((n for n in _NORMALIZERS if n(utterance.text) == n(decision.text)), None)
+    # The page shows transcripts as the model's units normalise them. Those of the manifest may be written differently.
+    normalizer = find_normalizer(utterance.text, decision.text)
     text = utterance.text
     if normalizer and decision.decision == "fix":
         text = _amend(utterance.text, decision.text, decision.fixed, normalizer)
@@ -164,7 +155,7 @@ def _decide(utterance: Utterance, decision: Decision, result: AppliedDecisions) 
         result.fixed.append((utterance.id, utterance.text, text))
     elif normalizer and decision.decision != "fix":
         result.other[decision.decision] += 1
-    elif normalizer or any(n(utterance.text) == n(decision.fixed) for n in _NORMALIZERS if decision.fixed):
+    elif normalizer or (decision.fixed and find_normalizer(utterance.text, decision.fixed)):
         result.already.append(utterance.id)
     else:
         result.refused.append((utterance.id, utterance.text, decision.text))
@@ -199,27 +190,3 @@ def _difference(before: str, after: str) -> str:
         if tag != "equal":
             parts.append(f"{removed} → {added}" if removed and added else f"− {removed}" if removed else f"+ {added}")
     return "; ".join(parts) or "spaces only"
-
-
-def _set_text(row: dict[str, Any], number: int, text: str) -> None:
-    """Set the transcript of a row: its `text`, or that of the cut's supervision of this number."""
-    if "recording" not in row and "supervisions" not in row:
-        row["text"] = text
-        return
-    if not row.get("supervisions"):
-        stretch = {"start": 0.0, "duration": row["duration"], "channel": row.get("channel", 0)}
-        row["supervisions"] = [{"id": row["id"], "recording_id": row["recording"]["id"], **stretch}]
-    row["supervisions"][number]["text"] = text
-
-
-def _move_audio(row: dict[str, Any], manifest: Path, output: Path) -> None:
-    """Make the path of the audio relative to the new manifest, if it was relative to the old one."""
-    before, after = manifest.parent.resolve(), output.parent.resolve()
-    if row.get("recording"):  # lhotse: relative to the working directory if the file is there, else to the manifest
-        sources = row["recording"]["sources"]
-        places = [(source, "source") for source in sources if not Path(source["source"]).is_file()]
-    else:
-        places = [(row, "audio_filepath" if "audio_filepath" in row else "audio")]
-    for place, name in places:
-        if before != after and not Path(place[name]).is_absolute():
-            place[name] = os.path.relpath(before / place[name], after)

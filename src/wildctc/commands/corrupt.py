@@ -84,8 +84,11 @@ def _kinds(option: str, given: str | None, known: Sequence[str]) -> Sequence[str
 
 
 def _further(row: dict[str, Any]) -> dict[str, Any]:
-    """The other fields of a plain row, which are kept. The fields of a cut mean nothing outside a cut."""
-    ours = {"audio_filepath", "offset", "supervisions", "recording"}
+    """The other fields of a plain row, which are kept. The fields of a cut mean nothing outside a cut.
+
+    Weights of words are not kept: they belong to the words before.
+    """
+    ours = {"audio_filepath", "offset", "supervisions", "recording", "weights"}
     return {} if "recording" in row else {field: value for field, value in row.items() if field not in ours}
 
 
@@ -93,7 +96,7 @@ def _row(utterance: Utterance, truth: str, new: Corrupted, output: Path) -> dict
     """A plain row; the audio is named relative to the new manifest, so that both can move together."""
     audio = utterance.audio.parent.resolve() / utterance.audio.name
     row = asdict(utterance) | {"audio": os.path.relpath(audio, output.parent.resolve()), "text": new.text}
-    row = {field: value for field, value in row.items() if value is not None}
+    row = {field: value for field, value in row.items() if value is not None and field != "weights"}
     return row | {"truth": truth, "edits": [asdict(edit) for edit in new.edits]}
 
 

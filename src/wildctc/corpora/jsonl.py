@@ -35,7 +35,8 @@ def utterances(source: Path, text_field: str = "text") -> Iterator[Utterance | U
             try:
                 if text_field not in row and (text_field != "text" or "supervisions" not in row):
                     raise RowError(path, line, f"no field {text_field!r}: there are {', '.join(row) or 'none'}")
-                chosen = row if text_field == "text" else row | {"text": row[text_field]}
+                # weights belong to the words of `text`
+                chosen = row if text_field == "text" else row | {"text": row[text_field], "weights": None}
                 for utterance in parse_row(chosen, path, line):
                     yield replace(utterance, id=utterance.id or utterance.audio.stem, split=utterance.split or own)
             except RowError as error:

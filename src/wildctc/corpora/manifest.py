@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from wildctc.audio.sound_files import CheckedAudio
 LOOKED_AT = 100  # utterances, one of which must be there if audio is said to have moved
 _log = logging.getLogger(__name__)
+_LARGEST_WEIGHT = 100  # of a word, as a natural logarithm; the published schedules begin at -25
 _SPLITS = {"train": "train", "dev": "dev", "val": "dev", "test": "test", "eval": "test"}
 
 
@@ -31,9 +32,9 @@ def load_manifest(path: str | Path, split: str | None = None, audio_root: str | 
     """The utterances of a manifest in its order, or those of one split of it.
 
     path: .jsonl or .jsonl.gz, each row a lhotse cut or a plain object with `audio` (relative to the manifest's folder)
-    and `text`, optionally `id, speaker, split, language, duration, start, channel`; NeMo's `audio_filepath` and
-    `offset` are read too. A row without an id is named after its file. Durations that are not given are read from the
-    files' headers. audio_root: the folder that the audio has been moved to since the manifest was written.
+    and `text`, optionally `id, speaker, split, language, duration, start, channel, weights`; NeMo's `audio_filepath`
+    and `offset` are read too. A row without an id is named after its file. Durations that are not given are read from
+    the files' headers. audio_root: the folder that the audio has been moved to since the manifest was written.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -136,17 +137,40 @@ def parse_row(row: dict[str, Any], path: Path, line: int) -> list[Utterance]:
 
 def _plain(row: dict[str, Any], path: Path) -> Utterance:
     name = "audio_filepath" if "audio_filepath" in row else "audio"
+    id = "" if row.get("id") is None else _name(row, "id")
+    text = _string(row, "text") or ""
     return Utterance(
-        id="" if row.get("id") is None else _name(row, "id"),
+        id=id,
         audio=path.parent / _audio(row, name),
-        text=_string(row, "text") or "",
+        text=text,
         speaker=_name(row, "speaker"),
         duration=_seconds(row, "duration"),
         start=_seconds(row, "start" if "start" in row else "offset"),
         channel=_channel(row),
         split=_string(row, "split"),
         language=_string(row, "language"),
+        weights=_word_weights(row.get("weights"), id, text),
     )
+
+
+def _word_weights(weights: Any, id: str, text: str) -> tuple[float, ...] | None:
+    """The weights of the words of a transcript, checked: as many as words, and no number too large for the engine."""
+    if weights is None:
+        return None
+    whose = f"utterance {id}" if id else "this utterance"
+    if not isinstance(weights, list) or not all(
+        type(weight) in (int, float) and abs(weight) <= _LARGEST_WEIGHT for weight in weights
+    ):
+        raise ValueError(
+            f"field 'weights' is not a list of numbers between -{_LARGEST_WEIGHT} and {_LARGEST_WEIGHT}: "
+            f"{whose} has {str(weights)[:60]}"
+        )
+    if len(weights) != len(text.split()):
+        raise ValueError(
+            f"field 'weights' does not match the words of the text: {whose} has {len(weights)} weights for "
+            f"{len(text.split())} words; give one for each word, or remove the field"
+        )
+    return tuple(map(float, weights))
 
 
 def _audio(row: dict[str, Any], field: str) -> str:
@@ -243,7 +267,10 @@ def _said(whole: Utterance, supervision: dict[str, Any], recording: dict[str, An
     # A cut of all channels may say of each supervision which one it was said on.
     channel = _channel(supervision, recording) if whole.channel is None else whole.channel
     speaker = _name(supervision, "speaker")
-    return replace(whole, text=text or "", speaker=speaker, language=language, channel=channel)
+    id = str(supervision.get("id") or whole.id)
+    weights = _word_weights((supervision.get("custom") or {}).get("weights"), id, text or "")
+    said = {"text": text or "", "speaker": speaker, "language": language, "channel": channel, "weights": weights}
+    return replace(whole, **said)
 
 
 def split_of(subset: str) -> str | None:
@@ -277,6 +304,7 @@ def _as_cut(checked: "CheckedAudio") -> dict[str, Any]:
     supervision = {"id": u.id, "recording_id": recording_id, "start": 0.0, "duration": u.duration}
     supervision |= {"channel": channel, "text": u.text}
     supervision |= {field: value for field in ("speaker", "language") if (value := getattr(u, field))}
+    supervision |= {"custom": {"weights": list(u.weights)}} if u.weights is not None else {}
     source = {"type": "file", "channels": channels, "source": str(u.audio)}
     recording = {"id": recording_id, "sources": [source], "sampling_rate": rate, "num_samples": samples}
     recording |= {"duration": samples / rate, "channel_ids": channels}

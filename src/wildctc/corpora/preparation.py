@@ -19,6 +19,7 @@ from wildctc.files import make_folder, remove_parts, write_text
 from wildctc.progress import progress
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.units import name_characters
+from wildctc.text.word_weights import follow_words
 
 _log = logging.getLogger(__name__)
 
@@ -239,10 +240,15 @@ def _check(utterance: Utterance, normalizer: Normalizer, seen: set[str]) -> Chec
     if utterance.id in seen:
         raise UtteranceError(utterance, "its id occurs twice")
     seen.add(utterance.id)
-    checked = check_audio(replace(utterance, text=normalizer(utterance.text), split=split))
+    text, weights = normalizer(utterance.text), utterance.weights
+    if weights is not None:
+        try:
+            weights = tuple(follow_words(weights, utterance.text, normalizer))
+        except ValueError as error:
+            raise UtteranceError(utterance, f"weights do not match the transcript: {error}") from None
+    checked = check_audio(replace(utterance, text=text, split=split, weights=weights))
     if not checked.utterance.text:
         raise UtteranceError(utterance, "empty transcript")
-    text = checked.utterance.text
     for name, value in (("transcript", text), ("id", utterance.id), ("path", str(utterance.audio))):
         if halves := [char for char in value if "\ud800" <= char <= "\udfff"]:
             raise UtteranceError(utterance, f"half a character in its {name}: {name_characters(halves[:1])}")

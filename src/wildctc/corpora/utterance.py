@@ -14,6 +14,7 @@ class Utterance:
 
     duration: seconds from `start`; 0 if neither the manifest nor the file tells, and then all of the file from `start`.
     channel: counted from 0; None: the mean of all, which for a file with one channel is that channel.
+    weights: one number for each word of `text`, which training adds to the weights of the word's bypasses; None: none.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Utterance:
     channel: int | None = None
     split: str | None = None
     language: str | None = None
+    weights: tuple[float, ...] | None = None
 
 
 class UtteranceError(WildCTCError):
