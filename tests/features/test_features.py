@@ -24,6 +24,7 @@ from wildctc.features import digests
 from wildctc.features.augment import spec_augment
 from wildctc.features.cache import FeatureCache
 from wildctc.features.fbank import Fbank
+from wildctc.features.frame_count import FrameRule
 from wildctc.features.front_end import make_front_end
 from wildctc.features.onnx import OnnxFrontEnd
 from wildctc.features.stats import FeatureStats
@@ -113,6 +114,17 @@ def test_moonshine_gives_its_dimensions_at_a_frame_every_384_samples(name, dim):
 
 @needs_moonshine
 @pytest.mark.parametrize("name", MOONSHINE_DIMS)
+def test_moonshine_frames_are_counted_without_running_the_model(name, monkeypatch):
+    front_end = OnnxFrontEnd(name)
+    drawn = np.random.default_rng(0).integers(1, 20 * 16000, 6)
+    sizes = [0, 1, 894, 895, 896, *range(1200, 1700, 7), *map(int, drawn)]
+    expected = [len(front_end.extract(np.zeros(samples, np.float32))) for samples in sizes]
+    monkeypatch.setattr(front_end, "extract", None)
+    assert [front_end.frames(samples) for samples in sizes] == expected
+
+
+@needs_moonshine
+@pytest.mark.parametrize("name", MOONSHINE_DIMS)
 def test_moonshine_is_bit_identical_again_in_a_copy_and_in_another_process(name):
     front_end = OnnxFrontEnd(name)
     wave = noise(24000)
@@ -153,6 +165,48 @@ def test_the_same_model_by_path_gives_the_same_features():
     by_path = make_front_end({"name": str(named.path), "threads": 2})
     np.testing.assert_allclose(by_path.extract(noise(16000)), named.extract(noise(16000)), atol=1e-4)
     assert by_path.name == f"encoder_model-{named.name.split('-')[-1]}"
+    assert by_path._rule == named._rule  # found by trying
+    assert by_path.frame_rate == named.frame_rate
+
+
+def padded(samples):
+    """Frames of three convolutions with padding, as (kernel, stride, padding)."""
+    for kernel, stride, padding in ((10, 5, 3), (3, 2, 1), (4, 3, 2)):
+        samples = max(0, (samples + 2 * padding - kernel) // stride + 1)
+    return samples
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda n: max(0, (n - 895) // 384 + 1),
+        lambda n: max(0, (n - 400) // 160 + 1),
+        lambda n: -(-n // 320) if n >= 400 else 0,  # nothing below a window
+        lambda n: n // 640,
+        padded,
+    ],
+)
+def test_the_rule_of_an_unknown_model_is_found_by_trying_and_is_exact(count):
+    tried = []
+    rule = FrameRule.find(lambda samples: (tried.append(samples), count(samples))[1], 16000)
+    assert len(tried) < 70
+    sizes = [*range(1, 3000), *map(int, np.random.default_rng(0).integers(1, 60 * 16000, 5000))]
+    assert [rule.frames(samples) for samples in sizes] == [count(samples) for samples in sizes]
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda n: n * 7 // 2000,
+        lambda n: min(100, n // 320),
+        lambda n: 50,
+        lambda n: 0,
+        lambda n: n // 320 + n // 50000,
+        lambda n: 2 * (n // 640),
+    ],
+)
+def test_a_model_without_a_rule_is_not_given_a_wrong_one(count):
+    assert FrameRule.find(count, 16000) is None
 
 
 # Cache
