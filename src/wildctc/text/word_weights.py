@@ -1,4 +1,4 @@
-"""The weight of each word of a transcript, carried to the words and tokens of its normalised form."""
+"""The weight of each word of a transcript, carried to the words of its normalised form."""
 
 from collections.abc import Sequence
 
@@ -32,25 +32,3 @@ def follow_words(weights: Sequence[float], text: str, normalizer: Normalizer) ->
     if " ".join(part for word in parts for part in word) != normalizer(text):
         raise ValueError("its words cannot be normalised one by one")
     return [weight for weight, word in zip(weights, parts, strict=True) for _ in word]
-
-
-def token_weights(weights: Sequence[float], words: Sequence[int]) -> list[float]:
-    """Give each token the weight of its word.
-
-    Args:
-        weights: One number for each word.
-        words: The word of each token, from 0; −1 for a token in no word.
-
-    Returns:
-        One number for each token; 0 for a token in no word.
-
-    Raises:
-        ValueError: The tokens have more or fewer words than there are weights.
-
-    >>> token_weights([0.5, -1.0], [0, 0, 1, -1])
-    [0.5, 0.5, -1.0, 0.0]
-    """
-    count = max(words, default=-1) + 1
-    if len(weights) != count:
-        raise ValueError(f"{len(weights)} weights for {count} words of its units")
-    return [weights[word] if word >= 0 else 0.0 for word in words]

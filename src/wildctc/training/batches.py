@@ -25,6 +25,7 @@ from wildctc.errors import WildCTCError
 from wildctc.features.augment import spec_augment
 from wildctc.features.cache import FeatureCache
 from wildctc.features.stats import FeatureStats
+from wildctc.lattice.arcs import Wildcards
 from wildctc.training.config import SpecAugmentConfig
 from wildctc.training.data import Example, one_thread
 from wildctc.training.lost import Lost
@@ -36,6 +37,7 @@ class Batch:
 
     seed: of the batch's dropout. counts: False for utterances that another process has too; their loss is not added.
     lost: what could not be had and is left out, with its speed. missing: how many utterances are left out.
+    weights: (N, W) float64, of the words, 0 where there is none; None if no utterance of the batch has any.
     """
 
     ids: list[str]
@@ -49,6 +51,27 @@ class Batch:
     counts: bool = True
     lost: tuple[tuple[UtteranceError, float], ...] = ()
     missing: int = 0
+    weights: torch.Tensor | None = None
+
+    def weigh(self, wildcards: Wildcards) -> Wildcards:
+        """Add the weights of the words to those of their bypasses.
+
+        Args:
+            wildcards: The weights of the epoch, one number for each family of arcs.
+
+        Returns:
+            The same, with one weight for each arc if the batch has weights of words: the weight of a word is added to
+            its word bypass and to the bypass of each of its tokens.
+        """
+        bypass, word_bypass = wildcards.bypass, wildcards.word_bypass
+        if self.weights is None or (bypass is None and word_bypass is None):
+            return wildcards
+        if bypass is not None:
+            of_tokens = self.weights.gather(1, self.words.clamp(min=0))
+            bypass = bypass + torch.where(self.words >= 0, of_tokens, 0.0)
+        if word_bypass is not None:
+            word_bypass = word_bypass + self.weights
+        return replace(wildcards, bypass=bypass, word_bypass=word_bypass)
 
     def only(self, rows: Sequence[int]) -> Batch:
         """The batch with these of its rows; without any it stays as it is, but does not count."""
@@ -56,15 +79,16 @@ class Batch:
         if not rows:
             return replace(self, counts=False, missing=missing)
         keep = torch.tensor(rows)
-        fields = ("x", "x_lengths", "targets", "target_lengths", "words")
-        tensors = {name: getattr(self, name)[keep] for name in fields}
+        fields = ("x", "x_lengths", "targets", "target_lengths", "words", "weights")
+        tensors = {name: tensor[keep] for name in fields if (tensor := getattr(self, name)) is not None}
         ids, references = [self.ids[row] for row in rows], [self.references[row] for row in rows]
         return replace(self, ids=ids, references=references, missing=missing, **tensors)
 
     def to(self, device: torch.device) -> Batch:
         """The batch on `device`, but for the lengths: they are looked at on the host, which must not wait for them."""
         x, targets, words = (t.to(device, non_blocking=True) for t in (self.x, self.targets, self.words))
-        return replace(self, x=x, targets=targets, words=words)
+        weights = None if self.weights is None else self.weights.to(device, non_blocking=True)
+        return replace(self, x=x, targets=targets, words=words, weights=weights)
 
 
 def seed_of(*numbers: int) -> int:
@@ -246,7 +270,18 @@ def collate(examples: Sequence[Example], features: Sequence[torch.Tensor]) -> Ba
         torch.tensor([len(e.tokens) for e in examples]),
         _pad([e.words for e in examples], -1),
         [e.tokens for e in examples],
+        weights=_weights(examples),
     )
+
+
+def _weights(examples: Sequence[Example]) -> torch.Tensor | None:
+    if all(e.weights is None for e in examples):
+        return None
+    rows = torch.zeros(len(examples), 1 + max(max(e.words, default=0) for e in examples), dtype=torch.float64)
+    for row, e in zip(rows, examples, strict=True):
+        if e.weights is not None:
+            row[: len(e.weights)] = torch.tensor(e.weights, dtype=torch.float64)
+    return rows
 
 
 def _pad(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:

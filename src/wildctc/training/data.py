@@ -21,6 +21,7 @@ from wildctc.audio.sound_files import check_audio
 from wildctc.corpora.manifest import load_manifest
 from wildctc.corpora.preparation import Rejects
 from wildctc.corpora.utterance import Utterance, UtteranceError
+from wildctc.criteria import Criterion
 from wildctc.distributed import ALONE, Processes
 from wildctc.errors import WildCTCError
 from wildctc.features.cache import FeatureCache
@@ -30,6 +31,7 @@ from wildctc.lattice.feasibility import infeasible
 from wildctc.progress import progress
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.units import CharUnits, SentencePieceUnits, Units, name_characters
+from wildctc.text.word_weights import follow_words
 from wildctc.training.config import DataConfig
 
 log = logging.getLogger(__name__)
@@ -38,13 +40,17 @@ STATS_FROM = 2000  # utterances: more do not change a mean
 
 @dataclass(frozen=True)
 class Example:
-    """A usable utterance at one speed, with its target."""
+    """A usable utterance at one speed, with its target.
+
+    weights: one number for each word of the target, which is added to the weights of the word's bypasses; None: none.
+    """
 
     utterance: Utterance
     speed: float
     frames: int
     tokens: list[int]
     words: list[int]
+    weights: list[float] | None = None
 
 
 def find_manifest(config: DataConfig, split: str) -> Path:
@@ -114,7 +120,7 @@ def usable(
         record.unlink(missing_ok=True)  # audio may be there again when the user has seen to it
         raise
     return [
-        Example(u, speed, n, tokens[u.id], units.words(tokens[u.id]))
+        Example(u, speed, n, tokens[u.id], units.words(tokens[u.id]), _word_weights(u, units))
         for u in heard
         if u.id not in too_long
         for speed, n in zip(speeds, frames[u.id], strict=True)
@@ -123,8 +129,30 @@ def usable(
 
 def digest(examples: Sequence[Example]) -> str:
     """What a run's batches depend on, as a short hash."""
-    content = [(e.utterance.id, e.speed, e.frames, e.tokens) for e in examples]
+    content: list[tuple[Any, ...]] = [(e.utterance.id, e.speed, e.frames, e.tokens) for e in examples]
+    if any(e.weights is not None for e in examples):  # without any, the hash stays that of earlier releases
+        content += [(e.weights,) for e in examples]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def report_weights(examples: Sequence[Example], criterion: Criterion) -> None:
+    """Report whether the run uses the weights of words that the training manifest has.
+
+    Args:
+        examples: All training examples.
+        criterion: The criterion of the run.
+    """
+    having = len({e.utterance.id for e in examples if e.weights is not None})
+    if not having:
+        return
+    arcs = [name for name in ("bypass", "word_bypass") if getattr(criterion.wildcards, name) is not None]
+    if arcs:
+        log.info("weights of words: %d training utterances have them; added to %s", having, " and ".join(arcs))
+    else:
+        log.warning(
+            "weights of words are ignored: %d training utterances have them, but the criterion %s has no bypasses",
+            having, criterion.name,
+        )  # fmt: skip
 
 
 def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureStats:
@@ -258,7 +286,26 @@ def _text_is_usable(utterance: Utterance, units: Units, rejects: Rejects) -> boo
     if not units.encode(utterance.text):
         rejects.add(UtteranceError(utterance, "empty transcript"))
         return False
+    try:
+        _word_weights(utterance, units)
+    except UtteranceError as error:
+        rejects.add(error)
+        return False
     return True
+
+
+def _word_weights(utterance: Utterance, units: Units) -> list[float] | None:
+    """The weights of the words of an utterance's target, which may be other words than those of its transcript."""
+    if utterance.weights is None:
+        return None
+    try:
+        weights = follow_words(utterance.weights, utterance.text, units.normalizer)
+        count = max(units.words(units.encode(utterance.text))) + 1
+        if len(weights) != count:
+            raise ValueError(f"{len(weights)} weights for {count} words of the units")
+    except ValueError as error:
+        raise UtteranceError(utterance, f"weights do not match the transcript: {error}") from None
+    return weights
 
 
 def _too_long(

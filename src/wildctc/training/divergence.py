@@ -152,7 +152,12 @@ def options(settings: dict[str, float]) -> str:
 def look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards) -> list[float]:
     """What `find_collapse` judges, as sums: tokens, words, tokens skipped and bypassed, frames, loops, likelihood."""
     post = wildcard_posteriors(
-        logits.detach(), batch.targets, lengths, batch.target_lengths, wildcards=wildcards, words=batch.words
+        logits.detach(),
+        batch.targets,
+        lengths,
+        batch.target_lengths,
+        wildcards=batch.weigh(wildcards),
+        words=batch.words,
     )
     words = batch.words.amax(1) + 1
     arcs = (batch.target_lengths, words, post.skipped, post.bypass, lengths, post.self_loop, post.log_likelihood)

@@ -106,7 +106,7 @@ def _logits(model: Recognizer, batch: Batch) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _loss(arguments: Arguments, wildcards: Wildcards, batch: Batch) -> float:
-    return float(wildcard_ctc_loss(*arguments, reduction="sum", wildcards=wildcards, words=batch.words))
+    return float(wildcard_ctc_loss(*arguments, reduction="sum", wildcards=batch.weigh(wildcards), words=batch.words))
 
 
 def _bypassed(arguments: Arguments) -> float:

@@ -43,6 +43,7 @@ from wildctc.training.data import (
     make_units,
     read_split,
     remember_durations,
+    report_weights,
     usable,
 )
 from wildctc.training.divergence import DivergenceWatch, check_model
@@ -168,6 +169,7 @@ class Trainer:
         self.dev = usable(dev, units, self.cache, data, [1.0], lengths, found / "dev.json", *rest)
         if not self.train or not self.dev:
             raise WildCTCError("no usable utterances: see the reasons above")
+        report_weights(self.train, self.criterion)
         self.data = digest(self.train + self.dev)
         if not self.again and self.processes.first:
             for path in found.glob("lost-*.json"):
@@ -341,7 +343,8 @@ class Trainer:
         # The loss goes forward and backward on a leaf, so that its time can be told from the encoder's.
         leaf = logits.detach().float().requires_grad_()
         arguments = (leaf.transpose(0, 1), batch.targets, lengths, batch.target_lengths)
-        loss = wildcard_ctc_loss(*arguments, reduction="sum", wildcards=self._wildcards, words=batch.words)
+        wildcards = batch.weigh(self._wildcards)
+        loss = wildcard_ctc_loss(*arguments, reduction="sum", wildcards=wildcards, words=batch.words)
         loss = loss * batch.counts / count
         (loss * self.processes.size).backward()  # gradients are averaged over the processes; the sum is wanted
         self.spent["loss"] += time.perf_counter() - begun
