@@ -85,7 +85,7 @@ def test_a_long_text_goes_over_rows_and_loses_nothing():
     assert len(arcs(svg, "token")) == len(arcs(svg, "bypass")) == len(text)
     assert len(arcs(svg, "self-loop")) == len(text) + 1
     assert len(arcs(svg, "word-bypass")) == len(text.split())
-    assert len(arcs(svg, "word-bypass-goes-on")) >= 3  # the last word is longer than a row
+    assert len(arcs(svg, "word-bypass-continued")) >= 3  # the last word is longer than a row
     assert float(svg.get("width", 0)) <= 1200
     ends = [[float(x) for x in re.findall(r"-?[\d.]+", path)] for path in arcs(svg, "token")]
     assert all(0 < x < float(svg.get("width", 0)) for path in ends for x in (path[0], path[-1]))

@@ -72,14 +72,14 @@ def test_gpus_get_triton_where_it_is_installed(monkeypatch):
 
 
 @outside
-def test_the_reference_says_once_that_it_stands_in(monkeypatch, recwarn):
+def test_the_reference_backend_is_used_with_one_warning_where_there_is_no_kernel(monkeypatch, recwarn):
     monkeypatch.setattr(functional, "HAS_TRITON", False)
-    monkeypatch.setattr(functional, "_said", set())
+    monkeypatch.setattr(functional, "_warned", set())
     for _ in range(3):
         assert functional.choose_backend("auto", lattice_on("cuda")) == "reference"
     (warning,) = recwarn
-    assert "on cuda the lattice is computed by slow plain PyTorch" in str(warning.message)
-    assert "the extra gpu brings it" in str(warning.message)
+    assert "on cuda the lattice uses the slow reference backend" in str(warning.message)
+    assert "triton is not installed (extra gpu)" in str(warning.message)
 
 
 @outside
@@ -295,7 +295,7 @@ TARGETS = {"cuda": ("cuda", 80, 32), "rocm": ("hip", "gfx942", 64)}
 
 
 class Compiling:
-    """In a kernel's place: a launch compiles it for a GPU that is not there, with the arguments that it would get."""
+    """Replaces a kernel: a launch compiles it, with its arguments, for a GPU that this machine need not have."""
 
     def __init__(self, kernel, compiled: dict[str, list]) -> None:
         self.kernel, self.compiled = kernel, compiled
@@ -322,7 +322,7 @@ def compiled(request, monkeypatch) -> dict[str, list]:
     found: dict[str, list] = {}
     names = ("statistics", "pack", "forward", "backward", "gradient")
     stand_ins = {name: Compiling(getattr(triton_kernel, name), found) for name in names}
-    monkeypatch.setattr(triton_backend, "kernels", lambda logits: SimpleNamespace(**stand_ins, INTERPRETED=False))
+    monkeypatch.setattr(triton_backend, "_kernels", lambda logits: SimpleNamespace(**stand_ins, INTERPRETED=False))
     monkeypatch.setattr(triton_path, "best_path", Compiling(triton_path.best_path, found))
     return found
 

@@ -1,1 +1,1 @@
-"""The engine: no audio, no files, no training in here."""
+"""The lattice: loss, posteriors and best path, from logits and transcripts alone."""

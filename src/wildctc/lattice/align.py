@@ -1,4 +1,4 @@
-"""The best path, as spans of tokens and of wildcards."""
+"""The best path through the lattice, as spans of tokens and of wildcards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,14 +14,22 @@ from wildctc.lattice.functional import Backend, choose_backend
 from wildctc.lattice.native import check_values
 from wildctc.lattice.ops import eagerly
 
-BLANK, TOKEN, STAR = 0, 1, 2
-KINDS = {1: "bypass", 2: "self_loop", 3: "word_bypass"}
+_BLANK, _TOKEN, _STAR = 0, 1, 2  # states of a backend's best path
+_KINDS = {1: "bypass", 2: "self_loop", 3: "word_bypass"}
 
 
 class Span(NamedTuple):
-    """Token `index` of the transcript: frames [start, end). If bypassed, the frames of ★ that stand for it."""
+    """The frames of one token of the transcript.
 
-    index: int  # type: ignore[assignment]  # tuple.index, which nobody calls here
+    Attributes:
+        index: The number of the token, from 0.
+        label: Its label.
+        start: Its first frame.
+        end: The frame after its last one.
+        bypassed: Whether the path bypasses it. Its frames are then those of the ★ that takes its place.
+    """
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
     label: int
     start: int
     end: int
@@ -29,9 +37,14 @@ class Span(NamedTuple):
 
 
 class WildcardSpan(NamedTuple):
-    """One ★: frames [start, end), standing for tokens first…last (both included).
+    """The frames of one ★, and the tokens that it takes the place of.
 
-    A self-loop stands for no token: it lies before token `first`, and last = first − 1.
+    Attributes:
+        kind: The arc family.
+        start: Its first frame.
+        end: The frame after its last one.
+        first: The first token that it replaces. A self-loop replaces none: it stands before this token.
+        last: The last token that it replaces; for a self-loop first − 1.
     """
 
     kind: Literal["bypass", "self_loop", "word_bypass"]
@@ -43,13 +56,22 @@ class WildcardSpan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """The best path of one utterance. No path: score −inf (NaN for NaN logits), and everything else empty."""
+    """The best path of one utterance.
+
+    Attributes:
+        score: The log-probability of the path, weights of arcs included. −inf if there is no path, NaN if the logits
+            are NaN; everything else is empty then.
+        frames: (T,) what each frame emits: a label, the blank, or −1 for ★.
+        tokens: The frames of each token, in the order of the transcript.
+        wildcards: The frames of each ★, in order of time.
+        symbols: label → string, for `str(alignment)`.
+    """
 
     score: float
-    frames: Tensor  # (T,) label, blank, or −1 for ★
+    frames: Tensor
     tokens: list[Span] = field(default_factory=list)
     wildcards: list[WildcardSpan] = field(default_factory=list)
-    symbols: Sequence[str] | None = None  # label → string
+    symbols: Sequence[str] | None = None
 
     def __str__(self) -> str:
         """One line: tokens with their frames, a bypassed one in brackets, extra audio as ★.
@@ -80,10 +102,23 @@ def wildcard_align(
     backend: Backend = "auto",
     symbols: Sequence[str] | None = None,
 ) -> list[Alignment]:
-    """The best path of each utterance: which frames each token took, and which tokens and words were bypassed.
+    """Find the best path of each utterance: the frames of each token, and which tokens and words are bypassed.
 
-    Arguments as those of `wildcard_ctc_loss`; `symbols` (label → string) makes `str(alignment)` readable. Of two
-    parallel arcs the better is taken; ties go to the token arc.
+    Of two parallel arcs the better is taken; if they tie, the token arc.
+
+    Args:
+        logits: (T, N, C), or (T, C) for one utterance.
+        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated.
+        input_lengths: (N,) frames of each utterance.
+        target_lengths: (N,) labels of each transcript.
+        blank: The label of the blank.
+        wildcards: The weights of the wildcard arcs; None for plain CTC.
+        words: The word of each label, in the shape of the targets; needed by word arcs only (see `word_ids`).
+        backend: As for `wildcard_ctc_loss`.
+        symbols: label → string, to make `str(alignment)` readable.
+
+    Returns:
+        An alignment for each utterance.
 
     >>> logits = torch.tensor([[0., 9, 0], [9, 0, 0], [0, 9, 0]]).unsqueeze(1)  # sounds like 1 1
     >>> wildcards = Wildcards(bypass=0.0)
@@ -95,7 +130,7 @@ def wildcard_align(
         raise ValueError(f"symbols must name each of the {logits.shape[-1]} outputs, got {len(symbols)}")
     find = {"native": native.best_path, "triton": triton_backend.best_path, "reference": reference.best_path}
     chosen = choose_backend(backend, lattice)
-    if chosen != "native":  # which checks by itself
+    if chosen != "native":  # native.best_path checks the values itself
         check_values(lattice)
     score, position, state, arc = (x.cpu() for x in find[chosen](lattice))
     labels = padded_rows(lattice.targets, lattice.target_lengths, 0).tolist()
@@ -138,17 +173,17 @@ def _spans(
     tokens: list[Span] = []
     stars: list[WildcardSpan] = []
     for t, (k, state, arc) in enumerate(path):
-        frames.append(blank if state == BLANK else labels[k - 1] if state == TOKEN else -1)
-        if state == TOKEN:
+        frames.append(blank if state == _BLANK else labels[k - 1] if state == _TOKEN else -1)
+        if state == _TOKEN:
             if tokens and tokens[-1].index == k - 1:
                 tokens[-1] = tokens[-1]._replace(end=t + 1)
             else:
                 tokens.append(Span(k - 1, labels[k - 1], t, t + 1, False))
-        elif state == STAR and arc == 0:
+        elif state == _STAR and arc == 0:
             stars[-1] = stars[-1]._replace(end=t + 1)
-        elif state == STAR:
+        elif state == _STAR:
             first = {1: k - 1, 2: k, 3: starts[k - 1] if arc == 3 else k}[arc]
-            stars.append(WildcardSpan(KINDS[arc], t, t + 1, first, k - 1))  # type: ignore[arg-type]
+            stars.append(WildcardSpan(_KINDS[arc], t, t + 1, first, k - 1))  # type: ignore[arg-type]
     for star in stars:
         if star.kind != "self_loop":
             tokens += [Span(u, labels[u], star.start, star.end, True) for u in range(star.first, star.last + 1)]

@@ -1,4 +1,4 @@
-"""The arguments of a caller, brought into the one form that every backend takes: a `Lattice`, with shapes checked."""
+"""Convert the arguments of a caller into a `Lattice`, the form that every backend takes, and check their shapes."""
 
 import math
 from collections.abc import Sequence
@@ -11,27 +11,33 @@ from torch import Tensor
 
 from wildctc.lattice.checks import Lengths, check_logits, integers, lengths_of, on_device, shape_of
 
-Weight: TypeAlias = float | Tensor | None
-WeightTensors: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
+_Weight: TypeAlias = float | Tensor | None
+_WeightTensors: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 ABSENT = -math.inf
 
 
 @dataclass(frozen=True, eq=False)
 class Wildcards:
-    """Log-weights of the wildcard arcs; None: that arc family is absent.
+    """Log-weights of the wildcard arcs (specification §1).
 
-    Each is a number, a tensor of one number for all arcs of the family, or a tensor with one weight per arc: bypass
-    (N, S), self_loop (N, S+1), word_bypass (N, W). −inf: that arc is absent. Gradients flow to tensors.
-    `self_loop_at="word"` leaves self-loops only at the ends of the transcript and where a word starts or ends.
+    A weight is a number for all arcs of its family, a tensor () for all arcs, or a tensor with one weight per arc. None
+    means that the family is absent; −inf removes a single arc. Gradients flow to tensors.
+
+    Attributes:
+        bypass: Of the arcs beside single tokens; per arc (N, S).
+        self_loop: Of the arcs for speech that is not in the transcript; per arc (N, S+1).
+        word_bypass: Of the arcs beside whole words; per arc (N, W).
+        self_loop_at: "token" allows a self-loop at every position; "word" only at the ends of the transcript and where
+            a word starts or ends.
 
     >>> Wildcards(bypass=-5.0, self_loop=-1.0)
     Wildcards(bypass=-5.0, self_loop=-1.0, word_bypass=None, self_loop_at='token')
     """
 
-    bypass: Weight = None
-    self_loop: Weight = None
-    word_bypass: Weight = None
+    bypass: _Weight = None
+    self_loop: _Weight = None
+    word_bypass: _Weight = None
     self_loop_at: Literal["token", "word"] = "token"
 
     def __post_init__(self) -> None:
@@ -47,38 +53,72 @@ class Wildcards:
                 raise ValueError(f"{name} is {weight}, must be a number or -inf")
 
 
-NO_WILDCARDS = Wildcards()
+_NO_WILDCARDS = Wildcards()
 
 
 class Lattice(NamedTuple):
-    """A batch with its transcript graphs, as every backend takes it."""
+    """A batch with its transcript graphs, in the form that every backend takes.
 
-    logits: Tensor  # (T, N, C)
-    targets: Tensor  # (N, S) padded or 1-D concatenated, int64
-    input_lengths: Tensor  # (N,) int64
-    target_lengths: Tensor  # (N,) int64
-    words: Tensor | None  # like targets
-    bypass: Tensor | None  # (N, S), or (N,): one for all arcs of an utterance; None: `values` holds for all arcs
-    self_loop: Tensor | None  # (N, S+1) or (N,)
-    word_bypass: Tensor | None  # (N, W) or (N,)
-    values: list[float]  # of bypass, self_loop, word_bypass; −inf: absent
+    Attributes:
+        logits: (T, N, C).
+        targets: (N, S) padded, or (sum of target_lengths,) concatenated; int64.
+        input_lengths: (N,) int64.
+        target_lengths: (N,) int64.
+        words: The word of each token, in the shape of the targets; None if no arc needs words.
+        bypass: (N, S), or (N,) with one weight for all arcs of an utterance. None: `values` has the weight of all arcs.
+        self_loop: (N, S+1) or (N,), or None.
+        word_bypass: (N, W) or (N,), or None.
+        values: The weights of bypass, self_loop and word_bypass that are not tensors; −inf if the family is absent.
+        blank: The label of the blank.
+        loops_at_words: Whether self-loops stand only at the ends of the transcript and of words.
+    """
+
+    logits: Tensor
+    targets: Tensor
+    input_lengths: Tensor
+    target_lengths: Tensor
+    words: Tensor | None
+    bypass: Tensor | None
+    self_loop: Tensor | None
+    word_bypass: Tensor | None
+    values: list[float]
     blank: int
     loops_at_words: bool
 
     @property
-    def weights(self) -> WeightTensors:
+    def weights(self) -> _WeightTensors:
+        """The weights that are tensors: bypass, self_loop, word_bypass."""
         return self.bypass, self.self_loop, self.word_bypass
 
     def to_host(self) -> "Lattice":
-        """The same on the CPU, without its history."""
+        """Copy the tensors to the CPU, detached from autograd's graph.
+
+        Returns:
+            The same lattice on the CPU.
+        """
         return Lattice(*(x.detach().cpu() if isinstance(x, Tensor) else x for x in self))  # type: ignore[arg-type]
 
     def present(self, family: int) -> bool:
+        """Tell whether the graphs have arcs of a family.
+
+        Args:
+            family: 0 bypass, 1 self-loop, 2 word bypass.
+
+        Returns:
+            False if the family is absent. A tensor of weights counts as present, whatever its values.
+        """
         return self.weights[family] is not None or self.values[family] > ABSENT
 
 
 def compute_dtype(logits: Tensor) -> torch.dtype:
-    """float64 for float64, float32 for everything else."""
+    """Choose the precision of the lattice.
+
+    Args:
+        logits: Of any floating-point type.
+
+    Returns:
+        float64 for float64, float32 for all other types.
+    """
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
@@ -91,10 +131,23 @@ def as_lattice(
     wildcards: Wildcards | None,
     words: Tensor | None,
 ) -> Lattice:
-    """Everything batched, integers as int64, shapes checked. logits (T, C) becomes a batch of one."""
+    """Batch the arguments of a caller, convert integers to int64 and check all shapes.
+
+    Args:
+        logits: (T, N, C), or (T, C), which becomes a batch of one.
+        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated.
+        input_lengths: (N,) frames of each utterance.
+        target_lengths: (N,) labels of each transcript.
+        blank: The label of the blank.
+        wildcards: The weights of the wildcard arcs; None for plain CTC.
+        words: The word of each label, in the shape of the targets; needed by word arcs only.
+
+    Returns:
+        The lattice. Its values have not been checked (see `native.check_values`).
+    """
     check_logits(logits, blank)
     if wildcards is None:
-        wildcards = NO_WILDCARDS
+        wildcards = _NO_WILDCARDS
     elif not isinstance(wildcards, Wildcards):
         raise TypeError(
             f"wildcards must be Wildcards or None, got {wildcards!r:.60}; those of a criterion are "
@@ -139,7 +192,7 @@ def _batch_of_one(wildcards: Wildcards) -> Wildcards:
     return Wildcards(bypass, self_loop, word, wildcards.self_loop_at)
 
 
-def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[WeightTensors, list[float]]:
+def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[_WeightTensors, list[float]]:
     size = logits.shape[1]
     padded = targets.shape[1] if targets.dim() == 2 else None
     widths = {"bypass": padded, "self_loop": None if padded is None else padded + 1, "word_bypass": None}
@@ -165,7 +218,13 @@ def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[Wei
 
 
 def lose_counts(counts: Sequence[Tensor | None], lost: Tensor, target_lengths: Tensor) -> None:
-    """Where there is no likelihood, lost (N,), there are no posteriors: NaN in place of the counts, but for padding."""
+    """Set the arc counts of utterances without a likelihood to NaN, except in padding.
+
+    Args:
+        counts: Of bypass (N, S), self_loop (N, S+1) and word_bypass (N, W), or (N,) each; changed in place.
+        lost: (N,) bool: which utterances have no likelihood.
+        target_lengths: (N,).
+    """
     lengths = on_device(target_lengths, lost.device).unsqueeze(1)
     for count, extra in zip(counts, (0, 1, 0), strict=True):
         if count is not None:
@@ -174,12 +233,29 @@ def lose_counts(counts: Sequence[Tensor | None], lost: Tensor, target_lengths: T
 
 
 def each_arc(weight: Tensor, width: int) -> Tensor:
-    """(N, width) from weights for that many arcs or more, or from one weight for all arcs of an utterance, (N,)."""
+    """Expand weights to one per arc.
+
+    Args:
+        weight: (N, at least `width`), or (N,) with one weight for all arcs of an utterance.
+        width: The number of arcs.
+
+    Returns:
+        (N, width), a view.
+    """
     return weight.unsqueeze(1).expand(-1, width) if weight.dim() == 1 else weight[:, :width]
 
 
 def padded_rows(rows: Tensor, lengths: Tensor, fill: int) -> Tensor:
-    """(N, S) from padded or concatenated rows, `fill` past each row's length."""
+    """Bring rows of integers into a padded tensor.
+
+    Args:
+        rows: (N, S) padded, or (sum of lengths,) concatenated.
+        lengths: (N,).
+        fill: What the padding becomes.
+
+    Returns:
+        (N, S), with `fill` after the end of each row.
+    """
     there = on_device(lengths, rows.device)
     if rows.dim() == 1:
         width = int(lengths.max()) if lengths.numel() else 0

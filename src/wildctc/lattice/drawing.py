@@ -1,7 +1,7 @@
-"""A picture of a transcript graph, as in the paper's Figure 1: tokens along a line, bypasses above, self-loops below.
+"""Draw a transcript graph, as in the paper's Figure 1: tokens along a line, bypasses above, self-loops below.
 
-A long transcript goes over several rows, which break between words; the last state of a row is drawn again, pale, where
-the next row begins.
+A long transcript is drawn in several rows, which break between words. The last state of a row is drawn again, pale, at
+the start of the next row.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from torch import Tensor
 
 from wildctc.lattice.arcs import ABSENT, Wildcards
 
-INK, BYPASS, LOOP, WORD = "#1f2937", "#b45309", "#0f766e", "#6d28d9"
-DASHES = {INK: "none", BYPASS: "7 5", LOOP: "2 4", WORD: "12 4 2 4"}
-TINTS = ("#eff4fb", "#fdf3e7")  # behind one word and the next
-FONTS = "DejaVu Sans, Noto Sans, Verdana, sans-serif"
+_INK, _BYPASS, _LOOP, _WORD = "#1f2937", "#b45309", "#0f766e", "#6d28d9"
+_DASHES = {_INK: "none", _BYPASS: "7 5", _LOOP: "2 4", _WORD: "12 4 2 4"}
+_TINTS = ("#eff4fb", "#fdf3e7")  # behind one word and the next
+_FONTS = "DejaVu Sans, Noto Sans, Verdana, sans-serif"
 
 # Pixels.
-ROW = 1060  # that the arcs of a row may take
-MARGIN = 52
-RADIUS = 17
-STEP = 66  # from one state to the next, or more if the token is long or there are few
-NARROWEST = 640
-LETTER = 11
-RISE = 58, 118  # of a bypass and of a word bypass, whose apex is at three quarters of it
-SINK = 52  # of a self-loop
+_ROW = 1060  # the most that the arcs of a row may take
+_MARGIN = 52
+_RADIUS = 17
+_STEP = 66  # from one state to the next; more if the token is long or there are few tokens
+_NARROWEST = 640
+_LETTER = 11
+_RISE = 58, 118  # of the control points of a bypass and of a word bypass; the apex is at three quarters of it
+_SINK = 52  # of a self-loop
 
 
 @dataclass(frozen=True)
-class Word:
-    """A word: from state `start` to state `end`."""
+class _Word:
+    """A word, from state `start` to state `end`."""
 
     start: int
     end: int
@@ -42,10 +42,16 @@ class Word:
 
 
 def draw_graph(tokens: Sequence[str], words: Sequence[int], wildcards: Wildcards, title: str = "") -> str:
-    """The graph of a transcript as SVG.
+    """Draw the graph of a transcript as SVG.
 
-    tokens: the transcript's token strings; a space is one of them, or ▁ begins a piece. words: the word of each, −1 for
-    none (`word_ids`). wildcards: which arcs there are, and their weights as numbers, which the legend shows.
+    Args:
+        tokens: The strings of the tokens; a space is a token, or ▁ begins a piece.
+        words: The word of each token, −1 for none (see `word_ids`).
+        wildcards: Which arcs there are. Weights that are numbers are shown in the legend.
+        title: A line above the graph; none if it is empty.
+
+    Returns:
+        The SVG document.
 
     >>> svg = draw_graph(list("a b"), [0, 1, 1], Wildcards(bypass=-5.0), "otc-t, epoch 1")
     >>> svg.count('class="token"'), svg.count('class="bypass"'), svg.count('class="self-loop"')
@@ -56,19 +62,19 @@ def draw_graph(tokens: Sequence[str], words: Sequence[int], wildcards: Wildcards
     graph = _Graph(tokens, words, wildcards)
     rows = _rows([graph.width(u) for u in range(len(tokens))], graph.words)
     drawn = [_Row(graph, *row) for row in rows]
-    width = max(NARROWEST, *(row.width for row in drawn))
+    width = max(_NARROWEST, *(row.width for row in drawn))
     body, y = [], 56 if title else 20
     if title:
-        body.append(_text(MARGIN - 30, 36, html.escape(title), size=16, anchor="start"))
+        body.append(_text(_MARGIN - 30, 36, html.escape(title), size=16, anchor="start"))
     for row in drawn:
         body += row.draw(y + graph.above)
         y += graph.above + graph.below
     legend = _legend(wildcards, y + 14)
     height = y + 40 + 26 * (len(legend) // 2 - 1)
-    markers = "".join(_marker(colour) for colour in DASHES)
+    markers = "".join(_marker(colour) for colour in _DASHES)
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" font-family="{FONTS}">',
+        f'role="img" font-family="{_FONTS}">',
         f"<title>{html.escape(f'Transcript graph of {graph.sentence!r}. {title}')}</title>",
         f"<defs>{markers}</defs>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>',
@@ -87,14 +93,14 @@ def _check_words(tokens: Sequence[str], words: Sequence[int]) -> None:
 
 
 def _present(wildcards: Wildcards) -> Wildcards:
-    """With None for families whose weight is −inf: they have no arcs."""
+    """Replace weights of −inf by None: such families have no arcs."""
     weights = {name: getattr(wildcards, name) for name in ("bypass", "self_loop", "word_bypass")}
     absent = {name: None for name, w in weights.items() if not isinstance(w, Tensor) and w == ABSENT}
     return replace(wildcards, **absent)  # type: ignore[arg-type]
 
 
 class _Graph:
-    """What there is to draw, and how much room that takes above and below the line of tokens."""
+    """What is drawn, and the space that it takes above and below the line of tokens."""
 
     def __init__(self, tokens: Sequence[str], words: Sequence[int], wildcards: Wildcards) -> None:
         self.tokens, self.wildcards = [shown(token) for token in tokens], wildcards
@@ -103,30 +109,30 @@ class _Graph:
         ends = {0, len(tokens)} | {state for word in self.words for state in (word.start, word.end)}
         everywhere = wildcards.self_loop_at == "token"
         self.loops = set(range(len(tokens) + 1)) if everywhere else ends
-        rises = [r for r, w in zip(RISE, (wildcards.bypass, wildcards.word_bypass), strict=True) if w is not None]
-        self.top = RADIUS + 16 + round(0.75 * max(rises, default=14))  # the words' names are above this
+        rises = [r for r, w in zip(_RISE, (wildcards.bypass, wildcards.word_bypass), strict=True) if w is not None]
+        self.top = _RADIUS + 16 + round(0.75 * max(rises, default=14))  # the words' names are above this
         self.above = self.top + 30
         self.below = 84 if wildcards.self_loop is not None else 40
-        self.step = min(130, max(STEP, (NARROWEST - 2 * MARGIN) // max(1, len(tokens))))
+        self.step = min(130, max(_STEP, (_NARROWEST - 2 * _MARGIN) // max(1, len(tokens))))
 
     def width(self, token: int) -> int:
-        return max(self.step, 2 * RADIUS + 24 + LETTER * len(self.tokens[token]))
+        return max(self.step, 2 * _RADIUS + 24 + _LETTER * len(self.tokens[token]))
 
 
-def _words(tokens: Sequence[str], words: Sequence[int]) -> Iterator[Word]:
+def _words(tokens: Sequence[str], words: Sequence[int]) -> Iterator[_Word]:
     for word, group in groupby(range(len(tokens)), key=lambda u: words[u]):
         inside = list(group)
         if word >= 0:
             text = "".join(tokens[u] for u in inside).replace("▁", " ").strip()
-            yield Word(inside[0], inside[-1] + 1, "".join(map(_visible, text)))
+            yield _Word(inside[0], inside[-1] + 1, "".join(map(_visible, text)))
 
 
-def _rows(widths: list[int], words: list[Word]) -> list[tuple[int, int]]:
-    """First and last state of each row: as many words as fit; a word that is too long for a row goes over several."""
+def _rows(widths: list[int], words: list[_Word]) -> list[tuple[int, int]]:
+    """Choose the first and last state of each row: as many words as fit. A word that is too long takes several rows."""
     ends = {word.end for word in words}
     rows, first, last_end, taken = [], 0, 0, 0
     for u, width in enumerate(widths):
-        if taken + width > ROW and u > first:
+        if taken + width > _ROW and u > first:
             cut = last_end if last_end > first else u
             rows.append((first, cut))
             first, taken = cut, sum(widths[cut:u])
@@ -141,16 +147,16 @@ class _Row:
 
     def __init__(self, graph: _Graph, first: int, last: int) -> None:
         self.graph, self.first, self.last = graph, first, last
-        steps = accumulate((graph.width(u) for u in range(first, last)), initial=MARGIN)
+        steps = accumulate((graph.width(u) for u in range(first, last)), initial=_MARGIN)
         self.x = dict(zip(range(first, last + 1), steps, strict=True))
-        self.width = self.x[last] + MARGIN
+        self.width = self.x[last] + _MARGIN
 
     def draw(self, y: int) -> list[str]:
-        """The row, its tokens on the line at y: words behind, then arcs, then states over their ends."""
+        """Draw the row with its tokens on the line at y: first words, then arcs, then states on top."""
         wildcards, final = self.graph.wildcards, len(self.graph.tokens)
         found = [self._name(word, number, y) for number, word in enumerate(self.graph.words) if self._has(word)]
         if self.first == 0:
-            found.append(_path("start", INK, f"M{MARGIN - 44} {y} H{MARGIN - RADIUS - 2}"))
+            found.append(_path("start", _INK, f"M{_MARGIN - 44} {y} H{_MARGIN - _RADIUS - 2}"))
         for u in range(self.first, self.last):
             found += self._token(u, y, final=u + 1 == final)
         if wildcards.word_bypass is not None:
@@ -162,15 +168,15 @@ class _Row:
             found.append(_state(x, y, state, pale, final=state == final))
         return found
 
-    def _has(self, word: Word) -> bool:
+    def _has(self, word: _Word) -> bool:
         return word.start < self.last and word.end > self.first
 
-    def _name(self, word: Word, number: int, y: int) -> str:
-        """A word's tint, bar and text."""
+    def _name(self, word: _Word, number: int, y: int) -> str:
+        """Draw the background, the bar and the text of a word."""
         left, right = self.x[max(word.start, self.first)], self.x[min(word.end, self.last)]
         top, height = y - self.graph.top - 24, self.graph.top + self.graph.below
         return (
-            f'<rect x="{left}" y="{top}" width="{right - left}" height="{height}" rx="6" fill="{TINTS[number % 2]}"/>'
+            f'<rect x="{left}" y="{top}" width="{right - left}" height="{height}" rx="6" fill="{_TINTS[number % 2]}"/>'
             f'<path d="M{left + 8} {top + 24} H{right - 8}" stroke="#c3c9d4"/>'
             + _text((left + right) / 2, top + 18, html.escape(_cut(word.text, (right - left) // 9)), "#6b7280", 14)
         )
@@ -179,49 +185,49 @@ class _Row:
         left, right, outer = self.x[u], self.x[u + 1], 4 * final
         middle = (left + right) / 2
         found = [
-            _path("token", INK, f"M{left + RADIUS} {y} H{right - RADIUS - 2 - outer}"),
+            _path("token", _INK, f"M{left + _RADIUS} {y} H{right - _RADIUS - 2 - outer}"),
             _text(middle, y - 8, html.escape(self.graph.tokens[u]), size=17),
         ]
         if self.graph.wildcards.bypass is not None:
             found += _bypass(left, right, y, outer)
         return found
 
-    def _word_bypass(self, word: Word, y: int) -> str:
-        """Up, along and down; of an arc that goes over several rows, what lies in this one."""
-        top = y - RADIUS - round(0.75 * RISE[1])
+    def _word_bypass(self, word: _Word, y: int) -> str:
+        """Draw a word bypass: up, along and down; of an arc over several rows, the part in this row."""
+        top = y - _RADIUS - round(0.75 * _RISE[1])
         begins, ends = self.first <= word.start, word.end <= self.last
         left = self.x[word.start] if begins else self.x[self.first] - 30
         right = self.x[word.end] if ends else self.x[self.last] + 30
         bend = min(50, (right - left) // 2)
-        end = y - RADIUS - 1 - 4 * (word.end == len(self.graph.tokens))
-        curve = f"M{left + 4} {y - RADIUS + 2} C{left + 8} {top} {left + 20} {top} {left + bend} {top}"
+        end = y - _RADIUS - 1 - 4 * (word.end == len(self.graph.tokens))
+        curve = f"M{left + 4} {y - _RADIUS + 2} C{left + 8} {top} {left + 20} {top} {left + bend} {top}"
         curve = curve if begins else f"M{left} {top}"
         curve += f" H{right - bend} C{right - 20} {top} {right - 8} {top} {right - 4} {end}" if ends else f" H{right}"
-        star = _text((left + right) / 2 if ends else left + bend, top - 4, "★", WORD)
-        name = "word-bypass" if begins else "word-bypass-goes-on"
-        return _path(name, WORD, curve, arrow=ends) + (star if begins else "")
+        star = _text((left + right) / 2 if ends else left + bend, top - 4, "★", _WORD)
+        name = "word-bypass" if begins else "word-bypass-continued"
+        return _path(name, _WORD, curve, arrow=ends) + (star if begins else "")
 
 
 def _bypass(left: int, right: int, y: int, outer: int) -> list[str]:
-    begin, end, top = y - RADIUS + 3, y - RADIUS - 1 - outer, y - RADIUS - RISE[0]
+    begin, end, top = y - _RADIUS + 3, y - _RADIUS - 1 - outer, y - _RADIUS - _RISE[0]
     curve = f"M{left + 10} {begin} C{left + 22} {top} {right - 22} {top} {right - 10} {end}"
-    star = _text((left + right) / 2, y - RADIUS - round(0.75 * RISE[0]) - 4, "★", BYPASS)
-    return [_path("bypass", BYPASS, curve), star]
+    star = _text((left + right) / 2, y - _RADIUS - round(0.75 * _RISE[0]) - 4, "★", _BYPASS)
+    return [_path("bypass", _BYPASS, curve), star]
 
 
 def _loop(x: int, y: int, outer: int) -> list[str]:
-    begin = y + RADIUS + outer - 2
-    curve = f"M{x - 8} {begin} C{x - 30} {begin + SINK} {x + 30} {begin + SINK} {x + 9} {begin + 2}"
-    return [_path("self-loop", LOOP, curve), _text(x, begin + SINK + 2, "★", LOOP)]
+    begin = y + _RADIUS + outer - 2
+    curve = f"M{x - 8} {begin} C{x - 30} {begin + _SINK} {x + 30} {begin + _SINK} {x + 9} {begin + 2}"
+    return [_path("self-loop", _LOOP, curve), _text(x, begin + _SINK + 2, "★", _LOOP)]
 
 
 def _state(x: int, y: int, number: int, pale: bool, final: bool) -> str:
     ring = (
-        f'<circle cx="{x}" cy="{y}" r="{RADIUS + 4}" fill="#fff" stroke="{INK}" stroke-width="1.6"/>' if final else ""
+        f'<circle cx="{x}" cy="{y}" r="{_RADIUS + 4}" fill="#fff" stroke="{_INK}" stroke-width="1.6"/>' if final else ""
     )
-    look = 'fill="#fff" stroke="#9ca3af" stroke-dasharray="3 3"' if pale else f'fill="#f3f4f6" stroke="{INK}"'
-    circle = f'<circle cx="{x}" cy="{y}" r="{RADIUS}" {look} stroke-width="1.6"/>'
-    return ring + circle + _text(x, y + 5, str(number), "#9ca3af" if pale else INK, 14 if number < 1000 else 11)
+    look = 'fill="#fff" stroke="#9ca3af" stroke-dasharray="3 3"' if pale else f'fill="#f3f4f6" stroke="{_INK}"'
+    circle = f'<circle cx="{x}" cy="{y}" r="{_RADIUS}" {look} stroke-width="1.6"/>'
+    return ring + circle + _text(x, y + 5, str(number), "#9ca3af" if pale else _INK, 14 if number < 1000 else 11)
 
 
 def _cut(text: str, letters: int) -> str:
@@ -229,32 +235,32 @@ def _cut(text: str, letters: int) -> str:
 
 
 def _legend(wildcards: Wildcards, y: int) -> list[str]:
-    rows = [("token", INK, 0.0, "the transcript as written")]
+    rows = [("token", _INK, 0.0, "the transcript as written")]
     rows += [
         (name, colour, weight, meaning)
         for name, colour, weight, meaning in (
-            ("bypass", BYPASS, wildcards.bypass, "this token is not what was said"),
-            ("word bypass", WORD, wildcards.word_bypass, "this word is not what was said"),
-            ("self-loop", LOOP, wildcards.self_loop, "speech that the transcript lacks"),
+            ("bypass", _BYPASS, wildcards.bypass, "this token is not what was said"),
+            ("word bypass", _WORD, wildcards.word_bypass, "this word is not what was said"),
+            ("self-loop", _LOOP, wildcards.self_loop, "speech that the transcript lacks"),
         )
         if isinstance(weight, int | float)
     ]
     found = []
     for number, (name, colour, weight, meaning) in enumerate(rows):
         line = y + 26 * number
-        found.append(_path("key", colour, f"M{MARGIN - 30} {line} h46"))
+        found.append(_path("key", colour, f"M{_MARGIN - 30} {line} h46"))
         label = f"{name}, weight {f'{weight:.3g}'.replace('-', '−')}: {meaning}"
-        found.append(_text(MARGIN + 28, line + 5, label, INK, 14, "start"))
+        found.append(_text(_MARGIN + 28, line + 5, label, _INK, 14, "start"))
     return found
 
 
 def _path(name: str, colour: str, curve: str, arrow: bool = True) -> str:
     end = f' marker-end="url(#arrow-{colour[1:]})"' if arrow else ""
-    dashes = f' stroke-dasharray="{DASHES[colour]}"' if colour != INK else ""
+    dashes = f' stroke-dasharray="{_DASHES[colour]}"' if colour != _INK else ""
     return f'<path class="{name}" d="{curve}" fill="none" stroke="{colour}" stroke-width="1.8"{dashes}{end}/>'
 
 
-def _text(x: float, y: float, escaped: str, colour: str = INK, size: int = 16, anchor: str = "middle") -> str:
+def _text(x: float, y: float, escaped: str, colour: str = _INK, size: int = 16, anchor: str = "middle") -> str:
     return f'<text x="{x:g}" y="{y:g}" fill="{colour}" font-size="{size}" text-anchor="{anchor}">{escaped}</text>'
 
 
@@ -266,7 +272,13 @@ def _marker(colour: str) -> str:
 
 
 def shown(token: str) -> str:
-    """A token as it can be seen: a space as ␣, a mark on a dotted circle, what has no shape by its code.
+    """Write a token visibly: a space as ␣, a mark on a dotted circle, an invisible character by its code.
+
+    Args:
+        token: The string of a token.
+
+    Returns:
+        What is drawn for it.
 
     >>> shown(" "), shown("a"), shown("\\u0301"), shown("\\u200d")
     ('␣', 'a', '◌́', 'U+200D')
@@ -280,5 +292,5 @@ def shown(token: str) -> str:
 
 
 def _visible(char: str) -> str:
-    # XML has no place for control characters and surrogates.
+    # XML cannot contain control characters and surrogates
     return f"U+{ord(char):04X}" if unicodedata.category(char) in ("Cc", "Cs", "Cn") else char

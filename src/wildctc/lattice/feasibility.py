@@ -1,4 +1,4 @@
-"""Which utterances have too few frames for their transcripts."""
+"""Find the utterances that have too few frames for their transcripts."""
 
 import math
 from typing import NamedTuple
@@ -12,9 +12,16 @@ from wildctc.lattice.native import check_values
 
 
 class Infeasible(NamedTuple):
-    """Utterance `index` has `frames` frames and needs `needed`; `repeats` tokens have the label of the one before."""
+    """An utterance with too few frames.
 
-    index: int  # type: ignore[assignment]  # tuple.index, which nobody calls here
+    Attributes:
+        index: Its number in the batch.
+        frames: The frames that it has.
+        needed: The fewest frames that its transcript needs.
+        repeats: How many of its tokens have the label of the token before.
+    """
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
     frames: int
     needed: int
     repeats: int
@@ -28,11 +35,21 @@ def infeasible(
     wildcards: Wildcards | None = None,
     words: Tensor | None = None,
 ) -> list[Infeasible]:
-    """The utterances that no path can explain, whose loss would be +inf.
+    """Find the utterances that have no path, whose loss would be +inf.
 
-    Without wildcards a transcript needs a frame a token and one more between two equal labels; a token bypass needs no
-    blank before it, a word bypass one frame for the word, and self-loops change nothing. targets: (N, S) padded or 1-D
-    concatenated; words as for the loss. For one utterance without a batch dimension lengths are numbers.
+    Without wildcards a transcript needs one frame for each token and one more between two equal labels. A token bypass
+    needs no blank before it; a word bypass needs one frame for the whole word; self-loops change nothing.
+
+    Args:
+        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated; (S,) for one utterance, whose lengths
+            are then numbers.
+        input_lengths: (N,) frames of each utterance, after the encoder's subsampling.
+        target_lengths: (N,) labels of each transcript.
+        wildcards: The weights of the wildcard arcs; None for plain CTC.
+        words: The word of each label, in the shape of the targets; needed by word arcs only.
+
+    Returns:
+        Those utterances, in the order of the batch.
 
     >>> infeasible(torch.tensor([[1, 1, 2]]), [3], [3])
     [Infeasible(index=0, frames=3, needed=4, repeats=1)]
@@ -56,7 +73,7 @@ def infeasible(
 def _without_logits(
     targets: Tensor, input_lengths: Lengths, target_lengths: Lengths, wildcards: Wildcards | None, words: Tensor | None
 ) -> Lattice:
-    """The lattice without its logits, which decide nothing here: they get the least shape that the rest agrees with."""
+    """Make a lattice whose logits have no values, which do not matter here, and the smallest shape that fits."""
     cpu = torch.device("cpu")
     frames = lengths_of(input_lengths, "input_lengths", None, cpu)
     lengths = lengths_of(target_lengths, "target_lengths", None, cpu)
@@ -65,7 +82,7 @@ def _without_logits(
     alone = size == 1 and targets.dim() == 1 and (torch.as_tensor(input_lengths).dim() == 0 or _has_rows(wildcards))
     targets = targets.reshape(1, -1) if alone else targets
     used = padded_rows(targets, lengths, 0) if targets.dim() == 2 and len(targets) == len(lengths) else targets
-    # blank is put above every label, since only equality of labels matters
+    # the blank is above every label, since only the equality of labels matters
     outputs = min(max(int(used.max()) if used.numel() else 0, 0), 2**30) + 2
     longest = max(int(frames.max()) if size else 0, 0)
     logits = torch.empty(()).expand((longest, outputs) if alone else (longest, size, outputs))
@@ -73,13 +90,13 @@ def _without_logits(
 
 
 def _has_rows(wildcards: Wildcards | None) -> bool:
-    """Are there weights of one utterance without a batch dimension?"""
+    """Whether there are weights of one utterance without a batch dimension."""
     weights = () if wildcards is None else (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass)
     return any(isinstance(w, Tensor) and w.dim() == 1 for w in weights)
 
 
 def _needed(lattice: Lattice, labels: Tensor, n: int) -> float:
-    """The fewest frames of any path, state by state: b in blank, t in the token, s in ★."""
+    """Count the frames of the shortest path, by position and state: b in blank, t in the token, s in ★."""
     row, length = labels[n].tolist(), int(lattice.target_lengths[n])
     bypass, _, word_weight = (
         (lambda i, w=w, v=v: v if w is None else float(w[n, i] if w.dim() == 2 else w[n]))

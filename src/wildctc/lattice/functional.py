@@ -1,4 +1,4 @@
-"""The public functions of the engine."""
+"""The public functions of the lattice: loss and posteriors, on any backend."""
 
 import importlib.util
 import warnings
@@ -17,8 +17,8 @@ Backend = Literal["auto", "reference", "native", "triton"]
 Reduction = Literal["none", "mean", "sum"]
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
-MANY_WORDS = 1_000_000  # in an utterance
-_said: set[str] = set()  # what has been said once
+_MANY_WORDS = 1_000_000  # in an utterance
+_warned: set[str] = set()  # devices that a warning has been given for
 
 
 def wildcard_ctc_loss(
@@ -34,13 +34,26 @@ def wildcard_ctc_loss(
     words: Tensor | None = None,
     backend: Backend = "auto",
 ) -> Tensor:
-    """CTC, or CTC with wildcard arcs, from logits: arguments as those of `torch.nn.functional.ctc_loss`.
+    """Compute the CTC loss, with or without wildcard arcs. The arguments are those of `torch.nn.functional.ctc_loss`.
 
-    logits: (T, N, C) or (T, C), any float type, any strides; log-probabilities are fine too. targets: (N, S) padded or
-    1-D concatenated. input_lengths, target_lengths: (N,) tensors or lists. words: like targets, the word of each token
-    (`word_ids`), needed for word arcs only. Returns () or, with reduction="none", (N,): `mean` divides each loss by
-    its target's length before averaging, as torch does. An utterance with too few frames has loss +inf (0 with
-    `zero_infinity`) and gradient 0. With wildcards a loss can be negative.
+    Args:
+        logits: (T, N, C), or (T, C) for one utterance; of any floating-point type and any strides. Log-probabilities
+            are possible too.
+        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated.
+        input_lengths: (N,) frames of each utterance, a tensor or a list.
+        target_lengths: (N,) labels of each transcript, a tensor or a list.
+        blank: The label of the blank.
+        reduction: "none", "sum", or "mean", which divides each loss by the length of its target before averaging, as
+            torch does.
+        zero_infinity: Whether the loss of an utterance with too few frames is 0 instead of +inf. Its gradient is 0 in
+            both cases.
+        wildcards: The weights of the wildcard arcs; None for plain CTC.
+        words: The word of each label, in the shape of the targets (see `word_ids`); needed by word arcs only.
+        backend: "native" (C++, for the CPU), "triton" (for GPUs), "reference" (plain PyTorch, slow), or "auto", which
+            chooses by device.
+
+    Returns:
+        The loss: (), or (N,) without a reduction. With wildcards it can be negative.
 
     >>> logits = torch.zeros(4, 1, 3)
     >>> loss = wildcard_ctc_loss(logits, torch.tensor([[1, 2]]), [4], [2], reduction="sum")
@@ -63,6 +76,14 @@ def wildcard_ctc_loss(
 
 
 def check_reduction(reduction: str) -> None:
+    """Check the name of a reduction.
+
+    Args:
+        reduction: What the caller asked for.
+
+    Raises:
+        ValueError: It is none of "none", "mean" and "sum".
+    """
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f'reduction must be "none", "mean" or "sum", got {reduction!r}')
 
@@ -76,7 +97,19 @@ def _reduce(losses: Tensor, target_lengths: Tensor, reduction: Reduction, zero_i
 
 
 def choose_backend(backend: Backend, lattice: Lattice) -> str:
-    """For "auto": native on the CPU, triton on a GPU if it is installed, reference everywhere else."""
+    """Choose the backend for a batch.
+
+    Args:
+        backend: What the caller asked for. "auto" is native on the CPU, triton on a GPU if it is installed, and
+            reference everywhere else, with a warning.
+        lattice: The batch.
+
+    Returns:
+        "native", "triton" or "reference".
+
+    Raises:
+        ValueError: The backend is unknown, or does not work on the device of the logits.
+    """
     if backend not in ("auto", "reference", "native", "triton"):
         raise ValueError(f'backend must be "auto", "reference", "native" or "triton", got {backend!r}')
     device = lattice.logits.device
@@ -88,22 +121,30 @@ def choose_backend(backend: Backend, lattice: Lattice) -> str:
         return "native"
     if device.type == "cuda" and HAS_TRITON:  # ROCm's devices have this name too
         return "triton"
-    if not torch.compiler.is_compiling() and device.type not in _said:
-        _said.add(device.type)
-        reason = "triton is not installed: the extra gpu brings it" if device.type == "cuda" else "it has no kernel"
-        warnings.warn(f"on {device.type} the lattice is computed by slow plain PyTorch, since {reason}", stacklevel=3)
+    if not torch.compiler.is_compiling() and device.type not in _warned:
+        _warned.add(device.type)
+        reason = "triton is not installed (extra gpu)" if device.type == "cuda" else "there is no kernel for it"
+        warnings.warn(f"on {device.type} the lattice uses the slow reference backend, because {reason}", stacklevel=3)
     return "reference"
 
 
 @dataclass(frozen=True, eq=False)
 class Posteriors:
-    """Posteriors of the wildcard arcs. An absent family is None; padding is 0."""
+    """Posteriors of the wildcard arcs. An absent family is None; padding is 0.
 
-    bypass: Tensor | None  # (N, S) probability that token u was bypassed
-    self_loop: Tensor | None  # (N, S+1) expected number of ★ insertions at position k
-    word_bypass: Tensor | None  # (N, W) probability that word w was bypassed as a whole
-    skipped: Tensor  # (N, S) probability that token u was not emitted: its bypass or its word's
-    log_likelihood: Tensor  # (N,)
+    Attributes:
+        bypass: (N, S) probability that each token was bypassed.
+        self_loop: (N, S+1) expected number of self-loops at each position.
+        word_bypass: (N, W) probability that each word was bypassed as a whole.
+        skipped: (N, S) probability that each token was not emitted: it was bypassed, or its word was.
+        log_likelihood: (N,).
+    """
+
+    bypass: Tensor | None
+    self_loop: Tensor | None
+    word_bypass: Tensor | None
+    skipped: Tensor
+    log_likelihood: Tensor
 
 
 @ops.eagerly
@@ -119,9 +160,20 @@ def wildcard_posteriors(
     words: Tensor | None = None,
     backend: Backend = "auto",
 ) -> Posteriors:
-    """The posterior of each wildcard arc: the derivative of the log-likelihood with respect to its weight.
+    """Compute the posterior of each wildcard arc: the derivative of the log-likelihood with respect to its weight.
 
-    Arguments as those of `wildcard_ctc_loss`. An infeasible utterance has posteriors 0 and log-likelihood −inf.
+    Args:
+        logits: (T, N, C), or (T, C) for one utterance; the results then have no batch dimension.
+        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated.
+        input_lengths: (N,) frames of each utterance.
+        target_lengths: (N,) labels of each transcript.
+        blank: The label of the blank.
+        wildcards: The weights of the wildcard arcs.
+        words: The word of each label, in the shape of the targets (see `word_ids`); needed by word arcs only.
+        backend: As for `wildcard_ctc_loss`.
+
+    Returns:
+        The posteriors. An utterance with too few frames has posteriors 0 and log-likelihood −inf.
 
     >>> logits = torch.tensor([[0., 9, 0, 0], [9, 0, 0, 0], [0, 9, 0, 0]]).unsqueeze(1)  # sounds like 1 1
     >>> post = wildcard_posteriors(logits, torch.tensor([[1, 2]]), [3], [2], wildcards=Wildcards(bypass=-3.0))
@@ -151,12 +203,12 @@ def _no_tokens(lattice: Lattice, dtype: torch.dtype) -> Tensor:
 
 
 def _with_weight_tensors(lattice: Lattice) -> Lattice:
-    """One weight per arc and no more, so that each arc has a place for its posterior."""
+    """Expand all weights to one per arc, so that each arc has a place for its posterior."""
     size = lattice.logits.shape[1]
     tokens = padded_rows(lattice.targets, lattice.target_lengths, 0).shape[1]
     words = padded_rows(lattice.words, lattice.target_lengths, -1) if lattice.words is not None else None
     num_words = int(words.max()) + 1 if words is not None and words.numel() else 0
-    if num_words > MANY_WORDS:  # there would be a posterior for each
+    if num_words > _MANY_WORDS:  # there would be a posterior for each number
         raise ValueError(f"words go up to {num_words - 1}; number them 0, 1, 2, … from left to right in each utterance")
     widths = (tokens, tokens + 1, num_words)
     spread = []
@@ -173,7 +225,7 @@ def _native_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
 
 
 def _reference_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
-    # nothing is recorded in inference mode, which enable_grad does not leave, nor of a tensor that was made there
+    # autograd records nothing in inference mode, which enable_grad does not end, nor for tensors that were made in it
     with torch.inference_mode(False), torch.enable_grad():
         fields = (x.clone() if isinstance(x, Tensor) and x.is_inference() else x for x in lattice)
         lattice = Lattice(*fields)  # type: ignore[arg-type]
@@ -184,7 +236,7 @@ def _reference_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
             )
         )
         given = [w for w in weights if w is not None]
-        # without frames, or words for word bypasses, nothing depends on a weight
+        # without frames, or without words for word bypasses, the likelihood does not depend on the weights
         connected = log_likelihood.requires_grad
         found = (
             torch.autograd.grad(log_likelihood.sum(), given, allow_unused=True) if connected else [None] * len(given)

@@ -21,7 +21,7 @@ class _NativeBatch:
     """A lattice in the form that C++ reads. The only code that passes addresses of inputs to C++.
 
     C++ knows only addresses, so this object must outlive each call: all calls are methods of it, and the object that
-    holds the addresses is not given away.
+    holds the addresses is not returned.
     """
 
     def __init__(self, lattice: Lattice) -> None:
@@ -68,7 +68,7 @@ class _NativeBatch:
         gradient: Tensor | None,
         counts: Sequence[Tensor | None],
     ) -> None:
-        """Fill losses (N,), reduced (), unless nothing is reduced, and gradient; add to counts. Checked values only."""
+        """Fill losses (N,), gradient and, if there is a reduction, reduced (); add to counts. Call `check` first."""
         self._addresses.loss(
             losses.data_ptr(),
             reduced.data_ptr(),
@@ -82,7 +82,7 @@ class _NativeBatch:
         )
 
     def best_path(self, score: Tensor, position: Tensor, state: Tensor, arc: Tensor) -> None:
-        """Fill score (N,), float64, and (N, T): position, int32, state and arc, int8. Checked values only."""
+        """Fill score (N,), float64, and (N, T): position, int32, state and arc, int8. Call `check` first."""
         results = (score.data_ptr(), position.data_ptr(), state.data_ptr(), arc.data_ptr())
         self._addresses.best_path(*results, torch.get_num_threads())
 
@@ -132,7 +132,8 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool, want: Sequence[b
         The loss, (N,) or, if it is reduced, (); and the four gradients, None where it is not needed or the weight is
         not a tensor. The gradient to half-precision logits is float32.
     """
-    gradient = gradient_like(lattice.logits) if want[0] else None
+    # float32 for half-precision logits: the gradient is rounded to their type after scaling
+    gradient = gradient_like(lattice.logits, compute_dtype(lattice.logits)) if want[0] else None
     counts = [
         torch.zeros(w.shape, dtype=torch.float64) if wanted and w is not None else None
         for w, wanted in zip(lattice.weights, want[1:], strict=True)
@@ -145,19 +146,18 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool, want: Sequence[b
     return result, [gradient, *weights]
 
 
-def gradient_like(logits: Tensor) -> Tensor:
-    """Make the tensor that C++ writes the gradient into: its last dimension, C, is contiguous.
+def gradient_like(logits: Tensor, dtype: torch.dtype) -> Tensor:
+    """Make the tensor that a backend writes the gradient into: its last dimension, C, is contiguous.
 
     Args:
         logits: (T, N, C).
+        dtype: The type of the gradient.
 
     Returns:
-        An uninitialised tensor (T, N, C), in the memory order of the logits if C is contiguous there. It is float32
-        for half-precision logits, which are rounded to only after scaling.
+        An uninitialised tensor (T, N, C), in the memory order of the logits if C is contiguous there.
     """
-    dtype = compute_dtype(logits)
     if logits.stride(2) == 1:
-        gradient = torch.empty_like(logits) if logits.dtype == dtype else torch.empty_like(logits, dtype=dtype)
+        gradient = torch.empty_like(logits, dtype=dtype)
         if gradient.stride(2) == 1:  # empty_like does not keep the order of logits that overlap in memory
             return gradient
     return torch.empty_like(logits, dtype=dtype, memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""The native backend as a PyTorch operator: with autograd, and known to torch.compile.
+"""The native backend as a PyTorch operator, for autograd and torch.compile.
 
 In a compiled graph the operator of `torch.library` is used. Eager calls go to the same function through a plain
 autograd.Function, because dispatching a custom operator costs more than the whole lattice of a short utterance
@@ -7,7 +7,7 @@ autograd.Function, because dispatching a custom operator costs more than the who
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,12 +17,28 @@ from wildctc.lattice import native
 from wildctc.lattice.arcs import Lattice, compute_dtype
 from wildctc.lattice.native import check_values
 
-_TENSORS = 8  # the first fields of Lattice are tensors, or None
-_DIFFERENTIABLE = (0, 5, 6, 7)  # logits and weights
+# The fields of `Lattice` as torch.library describes them: the first arguments of every operator.
+LATTICE_SCHEMA = (
+    "Tensor logits, Tensor targets, Tensor input_lengths, Tensor target_lengths, Tensor? words, Tensor? bypass, "
+    "Tensor? self_loop, Tensor? word_bypass, float[] values, SymInt blank, bool loops_at_words"
+)
+TENSORS = 8  # the first fields of Lattice are tensors, or None
+DIFFERENTIABLE = (0, 5, 6, 7)  # logits and weights
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def loss(lattice: Lattice, reduction: str, zero_infinity: bool) -> Tensor:
-    """Negative log-likelihoods, (N,) or reduced to (), differentiable with respect to logits and tensor weights."""
+    """Compute the loss, differentiable with respect to logits and tensor weights.
+
+    Args:
+        lattice: The batch, on the CPU.
+        reduction: "none", "mean" or "sum".
+        zero_infinity: Whether a loss of +inf becomes 0.
+
+    Returns:
+        Negative log-likelihoods (N,), or reduced to ().
+    """
     inputs = (lattice.logits, *lattice.weights)
     want = [x is not None and x.requires_grad and torch.is_grad_enabled() for x in inputs]
     if torch.compiler.is_compiling() or type(lattice.logits) not in (Tensor, torch.nn.Parameter):
@@ -38,17 +54,17 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool) -> Tensor:
 
 class _Loss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, *args):
+    def forward(ctx: Any, *args: Any) -> Tensor:
         *fields, reduction, zero_infinity = args
-        want = [ctx.needs_input_grad[i] for i in _DIFFERENTIABLE]
+        want = [ctx.needs_input_grad[i] for i in DIFFERENTIABLE]
         result, ctx.gradients = native.loss(Lattice(*fields), reduction, zero_infinity, want)
-        ctx.save_for_backward(*fields[:_TENSORS])
-        ctx.rest = (fields[_TENSORS:], reduction, zero_infinity, want)
+        ctx.save_for_backward(*fields[:TENSORS])
+        ctx.rest = (fields[TENSORS:], reduction, zero_infinity, want)
         return result
 
     @staticmethod
-    def backward(ctx, grad):
-        # Given away, not lent: a leaf's .grad then needs no copy. A second backward computes them anew.
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        # Transfer ownership of the gradients, so autograd need not copy them. A second backward computes them again.
         tensors = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         rest, reduction, zero_infinity, want = ctx.rest
@@ -56,31 +72,33 @@ class _Loss(torch.autograd.Function):
             if gradients is None:
                 gradients = native.loss(Lattice(*tensors, *rest), reduction, zero_infinity, want)[1]
             if not (grad.item() == 1 if grad.dim() == 0 else (grad == 1).all()):
-                gradients = scaled(gradients, grad)
-            gradients[0] = in_dtype(gradients[0], tensors[0].dtype)
+                gradients = _scaled(gradients, grad)
+            gradients[0] = _in_dtype(gradients[0], tensors[0].dtype)
         if torch.is_grad_enabled():
-            gradients = differentiable_once(gradients, grad, *(tensors[i] for i in _DIFFERENTIABLE))
+            gradients = _differentiable_once(gradients, grad, *(tensors[i] for i in DIFFERENTIABLE))
         return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None
 
 
-def differentiable_once(gradients: native.Gradients, *inputs: Tensor | None) -> native.Gradients:
-    """For a backward pass that is recorded (create_graph=True): gradients that depend on the inputs, and refuse to be
-    differentiated, where they would pass for constants."""
+def _differentiable_once(gradients: native.Gradients, *inputs: Tensor | None) -> native.Gradients:
+    """Make gradients that raise an error if they are differentiated, for a backward pass with create_graph=True.
+
+    Otherwise autograd would take them for constants, and second derivatives would silently be 0.
+    """
     return [g if g is None else _Once.apply(g, *inputs) for g in gradients]
 
 
 class _Once(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, gradient, *inputs):
+    def forward(ctx: Any, gradient: Tensor, *inputs: Tensor | None) -> Tensor:
         return gradient.clone()
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> None:
         raise NotImplementedError('the loss can be differentiated once; for more use backend="reference"')
 
 
-def scaled(gradients: native.Gradients, grad: Tensor) -> native.Gradients:
-    """Times the gradient of the loss, () or (N,). An utterance that is not used passes nothing on, not even NaN."""
+def _scaled(gradients: native.Gradients, grad: Tensor) -> native.Gradients:
+    """Multiply by the gradient of the loss, () or (N,). Where that is 0 the result is 0, also of NaN."""
     result: native.Gradients = []
     for x in gradients:
         factor = grad if grad.dim() == 0 or x is None else grad.view({3: (1, -1, 1), 2: (-1, 1), 1: (-1,)}[x.dim()])
@@ -88,43 +106,40 @@ def scaled(gradients: native.Gradients, grad: Tensor) -> native.Gradients:
     return result
 
 
-def in_dtype(gradient: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Half types are rounded to last, after scaling: a small gradient that a large scale would save is still there."""
+def _in_dtype(gradient: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Round to a half-precision type after scaling, so that a large scale (GradScaler) saves small gradients."""
     return gradient if gradient is None or gradient.dtype == dtype else gradient.to(dtype)
 
 
-@torch.library.custom_op("wildctc::loss", mutates_args=(), device_types="cpu")
-def loss_op(
-    logits: Tensor,
-    targets: Tensor,
-    input_lengths: Tensor,
-    target_lengths: Tensor,
-    words: Tensor | None,
-    bypass: Tensor | None,
-    self_loop: Tensor | None,
-    word_bypass: Tensor | None,
-    values: list[float],
-    blank: int,
-    loops_at_words: bool,
-    reduction: str,
-    zero_infinity: bool,
-    want: list[bool],
-) -> list[Tensor]:
-    """The loss, and its gradients to logits and weights, each an empty tensor if it is not wanted."""
-    weights = (bypass, self_loop, word_bypass)
-    lattice = Lattice(logits, targets, input_lengths, target_lengths, words, *weights, values, blank, loops_at_words)
+@torch.library.custom_op(
+    "wildctc::loss",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"({LATTICE_SCHEMA}, str reduction, bool zero_infinity, bool[] want) -> Tensor[]",
+)
+def loss_op(*args: Any) -> list[Tensor]:
+    """Compute the loss and its gradients, as an operator.
+
+    Args:
+        *args: The fields of a `Lattice`, then the other arguments of `native.loss`.
+
+    Returns:
+        The loss, and the gradients to logits and weights, each an empty tensor if it is not needed.
+    """
+    *fields, reduction, zero_infinity, want = args
+    lattice = Lattice(*fields)
     result, gradients = native.loss(lattice, reduction, zero_infinity, want)
-    return [result, *(g if g is not None else logits.new_empty(0) for g in gradients)]
+    return [result, *(g if g is not None else lattice.logits.new_empty(0) for g in gradients)]
 
 
 @loss_op.register_fake
-def _(*args):
+def _(*args: Any) -> list[Tensor]:
     *fields, reduction, _zero_infinity, want = args
     logits = fields[0]
     shape = (logits.shape[1],) if reduction == "none" else ()
-    inputs = [fields[i] for i in _DIFFERENTIABLE]
+    inputs = [fields[i] for i in DIFFERENTIABLE]
     gradients = [
-        (native.gradient_like(x) if x is logits else torch.empty_like(x))
+        (native.gradient_like(x, compute_dtype(x)) if x is logits else torch.empty_like(x))
         if wanted and x is not None
         else logits.new_empty(0)
         for x, wanted in zip(inputs, want, strict=True)
@@ -132,37 +147,39 @@ def _(*args):
     return [logits.new_empty(shape, dtype=compute_dtype(logits)), *gradients]
 
 
-def _setup_context(ctx, inputs, output) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     ctx.save_for_backward(*output[1:])
     ctx.want, ctx.dtype = inputs[-1], inputs[0].dtype
 
 
-def _backward(ctx, grads):
+def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
     gradients = [g if wanted else None for g, wanted in zip(saved, ctx.want, strict=True)]
     with torch.no_grad():
-        gradients = scaled(gradients, grads[0])
-        gradients[0] = in_dtype(gradients[0], ctx.dtype)
+        gradients = _scaled(gradients, grads[0])
+        gradients[0] = _in_dtype(gradients[0], ctx.dtype)
     if torch.is_grad_enabled():
-        gradients = differentiable_once(gradients, grads[0], *saved)  # saved outputs, which depend on the inputs
+        gradients = _differentiable_once(gradients, grads[0], *saved)  # saved outputs depend on the inputs
     return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None, None
 
 
 loss_op.register_autograd(_backward, setup_context=_setup_context)
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
+def eagerly(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Keep torch.compile from tracing a function, because it passes addresses of tensors to native code.
 
+    torch.compiler.disable as a decorator would do the same, but it imports the compiler, which takes seconds.
 
-def eagerly(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that torch.compile does not look into: for those that hand addresses of tensors to native code.
+    Args:
+        function: Any function.
 
-    torch.compiler.disable as a decorator would do the same, but imports the compiler, which takes seconds.
+    Returns:
+        The function, which is called eagerly even in a compiled graph.
     """
 
     @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if torch.compiler.is_compiling():
             return torch.compiler.disable(function)(*args, **kwargs)
         return function(*args, **kwargs)
@@ -171,46 +188,38 @@ def eagerly(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def checked(lattice: Lattice) -> Lattice:
-    """The lattice after `check_values`, for a backend that torch.compile and torch.func look into.
+    """Check the values of a lattice (`native.check_values`), for a backend that torch.compile and torch.func trace.
 
-    An operator checks, because it gets tensors that have values, where this function may not. Logits are not looked at.
+    An operator does it, because an operator gets tensors with values, even where this function is traced without them.
+
+    Args:
+        lattice: The batch. The values of its logits are not checked.
+
+    Returns:
+        The lattice, with targets that come from the check, so that no compiler removes it.
     """
     shape = torch.empty((), dtype=lattice.logits.dtype, device=lattice.logits.device).expand(lattice.logits.shape)
     fields = (x.detach() if isinstance(x, Tensor) else x for x in lattice._replace(logits=shape))
-    return lattice._replace(targets=check_op(*fields))
+    return lattice._replace(targets=_check_op(*fields))
 
 
-@torch.library.custom_op("wildctc::check", mutates_args=())
-def check_op(
-    logits: Tensor,
-    targets: Tensor,
-    input_lengths: Tensor,
-    target_lengths: Tensor,
-    words: Tensor | None,
-    bypass: Tensor | None,
-    self_loop: Tensor | None,
-    word_bypass: Tensor | None,
-    values: list[float],
-    blank: int,
-    loops_at_words: bool,
-) -> Tensor:
-    """The targets, once everything has been checked: as a result that is used, so that no compiler drops the check."""
-    weights = (bypass, self_loop, word_bypass)
-    check_values(
-        Lattice(logits, targets, input_lengths, target_lengths, words, *weights, values, blank, loops_at_words)
-    )
-    return targets.clone()
+@torch.library.custom_op("wildctc::check", mutates_args=(), schema=f"({LATTICE_SCHEMA}) -> Tensor")
+def _check_op(*fields: Any) -> Tensor:
+    """Check a lattice, and return a copy of its targets."""
+    lattice = Lattice(*fields)
+    check_values(lattice)
+    return lattice.targets.clone()
 
 
-@check_op.register_fake
-def _(logits, targets, *rest):
+@_check_op.register_fake
+def _(logits: Tensor, targets: Tensor, *rest: Any) -> Tensor:
     return torch.empty_like(targets)
 
 
-@check_op.register_vmap
-def _(info, in_dims, *fields):
+@_check_op.register_vmap
+def _(info: Any, in_dims: tuple[int | None, ...], *fields: Any) -> tuple[Tensor, int]:
     checked = []
     for i in range(info.batch_size):
         one = (x.select(dim, i) if isinstance(dim, int) else x for x, dim in zip(fields, in_dims, strict=True))
-        checked.append(check_op(*one))
+        checked.append(_check_op(*one))
     return torch.stack(checked), 0

@@ -1,6 +1,7 @@
-"""The Triton backend: tensors made for its kernels, and the kernels started; nothing comes back to the host.
+"""The Triton backend: makes the tensors for the kernels and starts them. Nothing is copied to the host.
 
-Between loss and gradient the states of the forward pass are kept; gradients are scaled and rounded where they are made.
+The states of the forward pass are kept for the gradient. Kernels scale gradients and round them to the type of the
+logits.
 """
 
 import math
@@ -12,24 +13,24 @@ from torch import Tensor
 from wildctc.errors import MissingExtra
 from wildctc.lattice.arcs import Lattice, compute_dtype, each_arc, lose_counts
 from wildctc.lattice.checks import on_device
-from wildctc.lattice.native import Gradients
+from wildctc.lattice.native import Gradients, gradient_like
 
-TILE, INTERPRETED_TILE = (16, 32), (64, 256)  # frames × outputs
+_TILE, _INTERPRETED_TILE = (16, 32), (64, 256)  # frames × outputs
 
 
-class Packed(NamedTuple):
-    """The graphs of a batch, all positions one after another, as the kernels take them."""
+class _Packed(NamedTuple):
+    """The graphs of a batch in the form that the kernels read: P positions, those of all utterances in a row."""
 
-    frames: Tensor  # (N,) to be read; 0 for an utterance with an impossible length
+    frames: Tensor  # (N,) frames to read; 0 for an utterance with an impossible length
     tokens: Tensor  # (N,)
-    starts: Tensor  # (N,) of each utterance among the targets
-    first: Tensor  # (N,) of each utterance among all positions
+    starts: Tensor  # (N,) first target of each utterance
+    first: Tensor  # (N,) first position of each utterance
     readable: Tensor  # (N,) int32: whether lengths and labels are possible
     labels: Tensor  # (P,) int32
-    weights: tuple[Tensor, Tensor, Tensor]  # (P,) each: of bypass, self-loop and word bypass into a position
+    weights: tuple[Tensor, Tensor, Tensor]  # (P,) each: of the bypass, self-loop and word bypass into a position
     word_start: Tensor  # (P,) int32
     word_end: Tensor  # (P,) int32
-    flags: dict[str, Any]  # of the kernels that go from frame to frame
+    flags: dict[str, Any]  # of the kernels that loop over frames
 
     @property
     def grid(self) -> tuple[int]:
@@ -37,17 +38,25 @@ class Packed(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """What the forward pass leaves for the way back."""
+    """Results of the forward pass that the backward pass needs.
 
-    likelihood: Tensor  # (N,) relative to the frames' largest logits
-    alphas: Tensor  # all utterances' (T + 1, 3 or 2, U + 1), one after another
-    top: Tensor  # (N, T) and so on: see triton_kernel.statistics
+    Attributes:
+        likelihood: (N,) log-likelihoods relative to the largest logit of each frame.
+        alphas: (T + 1, 3 or 2, U + 1) states of each utterance, flattened, in a row; empty if they were not kept.
+        top: (N, T) largest logit of each frame (see `triton_kernel.statistics`).
+        total: (N, T) log-sum-exp of all logits, relative to `top`.
+        others: (N, T) log-sum-exp of the non-blank logits, relative to `top`.
+    """
+
+    likelihood: Tensor
+    alphas: Tensor
+    top: Tensor
     total: Tensor
     others: Tensor
 
 
-def kernels(logits: Tensor) -> Any:
-    """The module with the kernels, if they can run on these logits."""
+def _kernels(logits: Tensor) -> Any:
+    """Import the kernels, and check that they can run on these logits."""
     try:
         from wildctc.lattice import triton_kernel
     except ModuleNotFoundError as error:
@@ -61,20 +70,34 @@ def kernels(logits: Tensor) -> Any:
 
 
 def num_states(lattice: Lattice) -> int:
-    """Of each position: B, N and S, or without wildcards B and N."""
+    """Count the states of a position.
+
+    Args:
+        lattice: The batch.
+
+    Returns:
+        3 (B, N and S), or 2 without wildcards (B and N).
+    """
     return 3 if any(lattice.present(i) for i in range(3)) else 2
 
 
 def num_positions(lattice: Lattice) -> int:
-    """Of all utterances together; where targets are padded, with those of the padding."""
+    """Count the positions for which memory is needed.
+
+    Args:
+        lattice: The batch.
+
+    Returns:
+        The positions of all utterances together, including those of padding.
+    """
     return lattice.targets.numel() + lattice.logits.shape[1]
 
 
 def _flags(kernel: Any, lattice: Lattice) -> dict[str, Any]:
-    """Which arcs there are; how many positions make a block, and how many utterances share one."""
+    """Choose the constants of the kernels: which arcs there are, the block of positions, the utterances per program."""
     longest = lattice.targets.shape[-1]
     if lattice.targets.dim() == 1:
-        longest = min(longest, max(0, int(lattice.target_lengths.max())))  # where lengths are on the GPU, this waits
+        longest = min(longest, max(0, int(lattice.target_lengths.max())))  # waits for the GPU if the lengths are there
     block = 1 << max(3, longest.bit_length())
     group = min(_group(kernel, block), 1 << (lattice.logits.shape[1] - 1).bit_length())
     return {
@@ -87,12 +110,12 @@ def _flags(kernel: Any, lattice: Lattice) -> dict[str, Any]:
 
 
 def _group(kernel: Any, block: int) -> int:
-    """Utterances in a program: enough for a warp; for the interpreter, which takes its time for each program, many."""
+    """Utterances per program: enough for a warp; many for the interpreter, which is slow to start a program."""
     return 64 if kernel.INTERPRETED else max(1, 32 // block)
 
 
-def pack(lattice: Lattice, dtype: torch.dtype) -> Packed:
-    kernel = kernels(lattice.logits)
+def _pack(lattice: Lattice, dtype: torch.dtype) -> _Packed:
+    kernel = _kernels(lattice.logits)
     logits, targets = lattice.logits, lattice.targets.contiguous()
     device, (length, size, outputs) = logits.device, logits.shape
     flags = _flags(kernel, lattice)
@@ -104,7 +127,7 @@ def pack(lattice: Lattice, dtype: torch.dtype) -> Packed:
     starts = numbers * longest if targets.dim() == 2 else ends - counted
     readable = (given >= 0) & ((given if targets.dim() == 2 else ends) <= longest)
     total = num_positions(lattice)
-    packed = Packed(
+    packed = _Packed(
         torch.where(readable, on_device(lattice.input_lengths, device).clamp(0, length), 0),
         torch.where(readable, given, 0),
         starts,
@@ -144,8 +167,8 @@ def pack(lattice: Lattice, dtype: torch.dtype) -> Packed:
     return packed
 
 
-def statistics(lattice: Lattice, packed: Packed, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each frame, (N, T): its largest logit, and relative to that log-sum-exp of all and of the non-blank ones."""
+def _statistics(lattice: Lattice, packed: _Packed, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute for each frame, (N, T): the largest logit, and relative to it log-sum-exp of all and of the non-blank."""
     import triton.language as tl
 
     logits = lattice.logits
@@ -154,7 +177,7 @@ def statistics(lattice: Lattice, packed: Packed, dtype: torch.dtype) -> tuple[Te
     if length:
         columns = min(1024, 1 << (outputs - 1).bit_length())
         rows = max(1, 2048 // columns)
-        kernels(logits).statistics[(-(-length // rows), size)](
+        _kernels(logits).statistics[(-(-length // rows), size)](
             logits,
             *logits.stride(),
             packed.frames,
@@ -169,17 +192,25 @@ def statistics(lattice: Lattice, packed: Packed, dtype: torch.dtype) -> tuple[Te
     return found  # type: ignore[return-value]
 
 
-def log_others(lattice: Lattice, dtype: torch.dtype) -> Tensor:
-    """As a tensor: numbers come to a kernel as float32."""
+def _log_others(lattice: Lattice, dtype: torch.dtype) -> Tensor:
+    """log(C − 1) as a tensor, because numbers are passed to kernels as float32."""
     value = math.log(max(lattice.logits.shape[2] - 1, 1))
     return torch.full((1,), value, dtype=dtype, device=lattice.logits.device)
 
 
 def forward(lattice: Lattice, keep: bool) -> tuple[Tensor, Passed]:
-    """Losses (N,), and what the way back needs if it is to be kept. Values have been checked."""
+    """Run the forward pass.
+
+    Args:
+        lattice: The batch. Its values must have been checked.
+        keep: Whether a backward pass follows.
+
+    Returns:
+        Losses (N,), and what the backward pass needs.
+    """
     dtype, logits = compute_dtype(lattice.logits), lattice.logits
     length, size, _ = logits.shape
-    kernel = kernels(logits)
+    kernel = _kernels(logits)
     rows = length + 1 if keep else 2
     likelihood = torch.empty(size, dtype=dtype, device=logits.device)
     alphas = torch.empty(num_positions(lattice) * num_states(lattice) * rows, dtype=dtype, device=logits.device)
@@ -187,8 +218,8 @@ def forward(lattice: Lattice, keep: bool) -> tuple[Tensor, Passed]:
         empty = likelihood.new_empty(0, length)
         return likelihood, Passed(likelihood.clone(), alphas, empty, empty.clone(), empty.clone())
     with torch.cuda.device_of(logits):
-        packed = pack(lattice, dtype)
-        top, total, others = statistics(lattice, packed, dtype)
+        packed = _pack(lattice, dtype)
+        top, total, others = _statistics(lattice, packed, dtype)
         kernel.forward[packed.grid](
             logits,
             *logits.stride(),
@@ -205,7 +236,7 @@ def forward(lattice: Lattice, keep: bool) -> tuple[Tensor, Passed]:
             likelihood,
             length,
             size,
-            log_others(lattice, dtype),
+            _log_others(lattice, dtype),
             lattice.blank,
             KEEP=keep,
             **packed.flags,
@@ -217,24 +248,35 @@ def forward(lattice: Lattice, keep: bool) -> tuple[Tensor, Passed]:
 def backward(
     lattice: Lattice, passed: Passed, factor: Tensor | None, wanted: list[bool]
 ) -> tuple[Tensor | None, Gradients]:
-    """The logits' gradient times a factor (N,), and the expected counts of bypass, self-loop and word bypass arcs."""
+    """Run the backward pass.
+
+    Args:
+        lattice: The batch.
+        passed: The result of `forward` with keep=True.
+        factor: (N,) the gradient of the losses; None if the gradient to the logits is not wanted.
+        wanted: Whether the gradient to the logits, and the counts of bypass, self-loop and word bypass, are wanted.
+
+    Returns:
+        The gradient (T, N, C) to the logits, times the factor; and the expected counts of the arcs, in the shapes of
+        their weights. None for what is not wanted, and for weights that are not tensors.
+    """
     dtype, logits = passed.likelihood.dtype, lattice.logits
     length, size, outputs = logits.shape
     counts = [
         torch.zeros(w.shape, dtype=dtype, device=logits.device) if w is not None and wanted_too else None
         for w, wanted_too in zip(lattice.weights, wanted[1:], strict=True)
     ]
-    result = gradient_like(logits) if wanted[0] else None
+    result = gradient_like(logits, logits.dtype) if wanted[0] else None
     if size == 0 or length == 0:
         return result, counts
-    kernel, states = kernels(logits), num_states(lattice)
+    kernel, states = _kernels(logits), num_states(lattice)
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=logits.device)
 
     with torch.cuda.device_of(logits):
-        packed = pack(lattice, dtype)
-        # of each token, of blank and of ★
+        packed = _pack(lattice, dtype)
+        # occupancies of each token, of blank and of ★
         occupied = (empty(num_positions(lattice) * length), empty(size, length), empty(size, length))
         counted: list[Any] = []
         for c in counts:
@@ -260,7 +302,7 @@ def backward(
             *counted,
             length,
             size,
-            log_others(lattice, dtype),
+            _log_others(lattice, dtype),
             lattice.blank,
             OCCUPANCY=wanted[0],
             COUNT_BYPASS=_dimensions(counts[0]),
@@ -269,7 +311,7 @@ def backward(
             **packed.flags,
         )
         if result is not None:
-            rows, columns = INTERPRETED_TILE if kernel.INTERPRETED else TILE
+            rows, columns = _INTERPRETED_TILE if kernel.INTERPRETED else _TILE
             kernel.gradient[(-(-length // rows), -(-outputs // columns), size)](
                 logits,
                 *logits.stride(),
@@ -298,22 +340,14 @@ def backward(
 
 
 def _dimensions(counts: Tensor | None) -> int:
-    """2 where each arc has a count, 1 where all arcs of an utterance have one together, 0 where nobody wants one."""
+    """2 for a count of each arc, 1 for a count of all arcs of an utterance, 0 for none."""
     return 0 if counts is None else counts.dim()
 
 
-def gradient_like(logits: Tensor) -> Tensor:
-    """In the logits' own memory order if that has C innermost."""
-    gradient = torch.empty_like(logits)
-    if gradient.stride(2) == 1:  # of logits that overlap in memory the order is not kept
-        return gradient
-    return torch.empty_like(logits, memory_format=torch.contiguous_format)
+def _by_label(lattice: Lattice, packed: _Packed) -> tuple[Tensor, Tensor]:
+    """Sort tokens by utterance and label, and find where those of each label start, (N, C + 1).
 
-
-def _by_label(lattice: Lattice, packed: Packed) -> tuple[Tensor, Tensor]:
-    """Tokens in the order of utterance and label, and where those of each (N, C + 1) start.
-
-    So each output finds its tokens and adds them up alone, in a fixed order, where others scatter with atomics.
+    With these, each output adds up its own tokens in a fixed order. Atomic additions would have no fixed order.
     """
     targets, outputs, size = lattice.targets, lattice.logits.shape[2], lattice.logits.shape[1]
     place = torch.arange(targets.numel(), device=targets.device)
@@ -329,8 +363,15 @@ def _by_label(lattice: Lattice, packed: Packed) -> tuple[Tensor, Tensor]:
 
 
 def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What native.best_path returns, on the logits' device."""
-    kernels(lattice.logits)
+    """Find the best path of each utterance.
+
+    Args:
+        lattice: The batch. Its values must have been checked.
+
+    Returns:
+        The same as `native.best_path`, on the device of the logits.
+    """
+    _kernels(lattice.logits)
     from wildctc.lattice import triton_path
 
     logits, dtype = lattice.logits, torch.float64
@@ -342,11 +383,11 @@ def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     if size == 0:
         return score, position, state, arc
     with torch.cuda.device_of(logits):
-        packed = pack(lattice, dtype)
+        packed = _pack(lattice, dtype)
         triton_path.best_path[packed.grid](
             logits,
             *logits.stride(),
-            *statistics(lattice, packed, dtype),
+            *_statistics(lattice, packed, dtype),
             packed.frames,
             packed.tokens,
             packed.first,
@@ -362,7 +403,7 @@ def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             arc,
             length,
             size,
-            log_others(lattice, dtype),
+            _log_others(lattice, dtype),
             lattice.blank,
             **packed.flags,
         )
@@ -370,6 +411,14 @@ def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def counts(lattice: Lattice) -> tuple[Tensor, Gradients]:
-    """Log-likelihoods (N,), and the expected counts of all arcs that have a weight of their own."""
+    """Compute expected counts of arcs.
+
+    Args:
+        lattice: The batch. Its values must have been checked.
+
+    Returns:
+        Log-likelihoods (N,), and the counts of all arcs, in the shapes of their weights; None for weights that are not
+        tensors.
+    """
     losses, passed = forward(lattice, keep=True)
     return -losses, backward(lattice, passed, None, [False, True, True, True])[1]

@@ -1,64 +1,74 @@
 """The lattice in Triton: the kernels of the loss and its gradients (reference.py has the recursion itself).
 
-A program works on one utterance, or on a few short ones, frame after frame: all positions in a block, a barrier between
-frames. Two more kernels, before and after, work on all frames at once: softmax statistics, and the logits' gradients.
-There are no atomics: every number has one owner, and every sum a fixed order.
+A program computes one utterance, or a few short ones, frame by frame: all positions in one block, and a barrier between
+frames. Two more kernels, before and after, process all frames at once: softmax statistics, and gradients to the logits.
+There are no atomic additions: each number is written by one program, and each sum has a fixed order.
 
-Positions of all utterances stand one after another: utterance n owns `first[n]` … `first[n] + tokens[n]`, so that
+The positions of all utterances are stored in a row: utterance n has `first[n]` … `first[n] + tokens[n]`. So
 concatenated targets need no padding.
 
-All in logarithms, relative to the largest logit of each frame: it is in every path once, cancels in all posteriors, and
-is added to the likelihood at the end. So numbers stay small, and float32 keeps its digits.
+All numbers are logarithms, relative to the largest logit of each frame. That logit is in every path once, cancels in
+all posteriors, and is added to the likelihood at the end. So numbers stay small, and float32 is precise enough.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import triton
 import triton.language as tl
 
-# There is no constant for NaN: at each launch Triton compares constants with what they were, and NaN is never the same.
+# NaN must not be a constant: at each launch Triton checks that constants have not changed, and NaN differs from NaN.
 ABSENT = tl.constexpr(float("-inf"))
-# Numbers that change from batch to batch. Triton would compile a kernel again for those that are 1 or multiples of 16.
-VARYING = ("T", "N", "bypasses", "loops", "num_words")
-VARYING_STRIDES = (*VARYING, "stride_t", "stride_n")  # where nothing is read in the order in which it lies
+# Numbers that change from batch to batch. By default Triton compiles a kernel again if one is 1 or a multiple of 16.
+_VARYING = ("T", "N", "bypasses", "loops", "num_words")
+VARYING_STRIDES = (*_VARYING, "stride_t", "stride_n")  # of kernels that do not read in the order of memory
 
 
-def inlined(function):
-    """A jit function for other jit functions; a plain one for the interpreter, which takes 10 ms to call the former."""
+def inlined(function: Callable[..., Any]) -> Any:
+    """Make a function that kernels can call.
+
+    Args:
+        function: Operations on Triton's tensors.
+
+    Returns:
+        A jit function; for the interpreter the function itself, because a call of a jit function takes it 10 ms.
+    """
     compiled = triton.jit(function)
     return compiled if isinstance(compiled, triton.runtime.JITFunction) else function
 
 
 @inlined
-def log_add(a, b):
+def _log_add(a, b):
     top = tl.maximum(a, b)
     top = tl.where(top == ABSENT, 0.0, top)
     return top + tl.log(tl.exp(a - top) + tl.exp(b - top))
 
 
-INTERPRETED = not isinstance(log_add, triton.runtime.JITFunction)
+INTERPRETED = not isinstance(_log_add, triton.runtime.JITFunction)
 
 
 @inlined
-def log_add3(a, b, c):
+def _log_add3(a, b, c):
     top = tl.maximum(tl.maximum(a, b), c)
     top = tl.where(top == ABSENT, 0.0, top)
     return top + tl.log(tl.exp(a - top) + tl.exp(b - top) + tl.exp(c - top))
 
 
 @inlined
-def log_add4(a, b, c, d):
+def _log_add4(a, b, c, d):
     top = tl.maximum(tl.maximum(a, b), tl.maximum(c, d))
     top = tl.where(top == ABSENT, 0.0, top)
     return top + tl.log(tl.exp(a - top) + tl.exp(b - top) + tl.exp(c - top) + tl.exp(d - top))
 
 
-@triton.jit(do_not_specialize=VARYING)
+@triton.jit(do_not_specialize=_VARYING)
 def statistics(
     logits, stride_t, stride_n, stride_c, frames_of, top_of, total_of, others_of, T, C, blank,
     DTYPE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Of each frame, (N, T): its largest logit, and relative to that log-sum-exp of all logits and of the non-blank.
+    """For each frame, (N, T): the largest logit, and relative to it log-sum-exp of all logits and of the non-blank.
 
-    NaN where there is no softmax: a NaN or +inf, or nothing but −inf.
+    NaN if there is no softmax: a logit is NaN or +inf, or all are −inf.
     """
     n = tl.program_id(1).to(tl.int64)
     t = tl.program_id(0) * ROWS + tl.arange(0, ROWS).to(tl.int64)
@@ -78,7 +88,7 @@ def statistics(
     largest = tl.maximum(top, silence)
     shift = tl.where(largest == ABSENT, 0.0, largest)
     others = tl.where(top == ABSENT, 0.0, top) - shift + tl.log(total)
-    both = log_add(others, silence - shift)
+    both = _log_add(others, silence - shift)
     lost = (both != both) | (largest == ABSENT)
     at = n * T + t
     tl.store(top_of + at, tl.where(lost, float("nan"), shift), t < T)
@@ -86,17 +96,17 @@ def statistics(
     tl.store(others_of + at, tl.where(lost, float("nan"), others), t < T)
 
 
-@triton.jit(do_not_specialize=VARYING)
+@triton.jit(do_not_specialize=_VARYING)
 def pack(
     targets, words, starts, first, tokens_of, bypass, bypass_n, bypass_k, bypasses, loop, loop_n, loop_k, loops,
     word, word_n, word_w, num_words, labels, bypass_of, loop_of, word_of, word_start, word_end, readable, N, C, blank,
     WORDS: tl.constexpr, LOOPS_AT_WORDS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The graph by position: label of the token that leads there (−1: none), and log-weights of the arcs that do.
+    """Store the graph by position: the label of the token that leads to it (−1: none), and the weights of arcs into it.
 
-    Weights are (N, …), with strides of 0 where all are the same. `readable` becomes 0 for an utterance with a label out
-    of range, or with fewer weights than arcs. `word_start` and `word_end`: where the word that ends here starts, and
-    where the one that starts here ends; −1: none does.
+    Weights are (N, …), with strides of 0 if all are equal. `readable` becomes 0 for an utterance with a label out of
+    range, or with fewer weights than arcs. `word_start` and `word_end`: where the word that ends here starts, and where
+    the word that starts here ends; −1 if there is none.
     """
     n = (tl.program_id(0) * GROUP + tl.arange(0, GROUP)).to(tl.int64)[:, None]
     k = tl.arange(0, BLOCK).to(tl.int64)[None, :]
@@ -130,7 +140,7 @@ def pack(
             after = tl.load(words + start + u + 1, u + 1 < tokens, -1)
             since = tl.where((this != before) | (u == 0), u, since)
             ends = (this >= 0) & (after != this)
-            which = tl.minimum(this, num_words - 1)  # for words that nobody has checked
+            which = tl.minimum(this, num_words - 1)  # words on a GPU have not been checked
             price = tl.load(word + n * word_n + which * word_w, ends, ABSENT)
             tl.store(word_of + begin + u + 1, price, ends)
             tl.store(word_start + begin + u + 1, since, ends)
@@ -143,9 +153,9 @@ def forward(
     labels, bypass_of, loop_of, word_of, word_start, alphas, likelihood, T, N, log_others, blank,
     KEEP: tl.constexpr, STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Log-sums of all paths into B, N and S of each position, and the likelihood, both relative to the frames' tops.
+    """Log-sums of all paths into B, N and S of each position, and the likelihood; both relative to the largest logits.
 
-    Row t of `alphas` holds those after t frames; where they are not to be kept, it has two rows, used in turn.
+    Row t of `alphas` holds the states after t frames. If they are not kept, it has two rows that are used in turn.
     """
     n = (tl.program_id(0) * GROUP + tl.arange(0, GROUP)).to(tl.int64)[:, None]
     k = tl.arange(0, BLOCK).to(tl.int64)[None, :]
@@ -186,27 +196,27 @@ def forward(
         if STARS:
             star = tl.load(others_of + n * T + t, running, 0.0) - star_score
             s_before = tl.load(old + 2 * width - 1, inner & running, ABSENT)
-            to_b = log_add3(b, y, s)
-            to_y = log_add4(y, b_before, s_before, changed)
-            loop = loop_weight + log_add(b, y)
-            bypass = bypass_weight + log_add(b_before, y_before)
+            to_b = _log_add3(b, y, s)
+            to_y = _log_add4(y, b_before, s_before, changed)
+            loop = loop_weight + _log_add(b, y)
+            bypass = bypass_weight + _log_add(b_before, y_before)
             if WORDS:
                 from_word = old + source - k
                 b_word = tl.load(from_word, ends & running, ABSENT)
                 y_word = tl.load(from_word + width, ends & running, ABSENT)
-                to_s = log_add4(s, loop, bypass, word_weight + log_add(b_word, y_word))
+                to_s = _log_add4(s, loop, bypass, word_weight + _log_add(b_word, y_word))
             else:
-                to_s = log_add3(s, loop, bypass)
+                to_s = _log_add3(s, loop, bypass)
             s = tl.where(running, star + to_s, s)
             tl.store(new + 2 * width, s, inside & running)
         else:
-            to_b = log_add(b, y)
-            to_y = log_add3(y, b_before, changed)
+            to_b = _log_add(b, y)
+            to_y = _log_add3(y, b_before, changed)
         b = tl.where(running, silence + to_b, b)
         y = tl.where(running, sound + to_y, y)
         tl.store(new, b, inside & running)
         tl.store(new + width, y, inside & running)
-    total = tl.sum(tl.where(k + 1 == width, log_add3(b, y, s), 0.0), 1)[:, None]
+    total = tl.sum(tl.where(k + 1 == width, _log_add3(b, y, s), 0.0), 1)[:, None]
     tl.store(likelihood + n, tl.where(good, total, float("nan")), n < N)
 
 
@@ -219,18 +229,18 @@ def backward(
     COUNT_BYPASS: tl.constexpr, COUNT_LOOP: tl.constexpr, COUNT_WORD: tl.constexpr,
     GROUP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The way back. Of each frame: occupancy of each token, of blank and of ★; of each arc: its expected count.
+    """Backward pass. For each frame: occupancies of each token, of blank and of ★; for each arc: its expected count.
 
-    `to_b`, `to_y` and `to_s` are what a path gains that enters the state with this frame and goes on to the end.
-    Neighbours find the latter two in `scratch`, which holds two frames in turn. COUNT_…: 2 for the count of each arc,
-    1 for the sum of an utterance's, 0 for none.
+    `to_b`, `to_y` and `to_s` are log-sums of all paths that enter the state with this frame and continue to the end.
+    Neighbours read the latter two from `scratch`, which holds two frames in turn. COUNT_…: 2 for the count of each arc,
+    1 for one count of all arcs of an utterance, 0 for none.
     """
     n = (tl.program_id(0) * GROUP + tl.arange(0, GROUP)).to(tl.int64)[:, None]
     k = tl.arange(0, BLOCK).to(tl.int64)[None, :]
     width = tl.load(tokens_of + n, n < N, -1) + 1
     begin = tl.load(first + n, n < N, 0)
     total = tl.load(likelihood + n, n < N, ABSENT)
-    frames = tl.where(total > ABSENT, tl.load(frames_of + n, n < N, 0), 0)  # none where it is NaN either
+    frames = tl.where(total > ABSENT, tl.load(frames_of + n, n < N, 0), 0)  # none if it is NaN
     total = tl.where(total > ABSENT, total, 0.0)
     inside, inner, follows = k < width, (k < width) & (k > 0), k + 1 < width
     label = tl.load(labels + begin + k, inside, -1).to(tl.int64)
@@ -271,19 +281,19 @@ def backward(
         if STARS:
             star = tl.load(others_of + n * T + t, running, 0.0) - star_score
             next_s = tl.load(after + width + 1, follows & later, ABSENT)
-            s = log_add4(to_b, to_s, next_y, final)
-            leave = log_add3(to_b, loop_weight + to_s, next_bypass + next_s)
+            s = _log_add4(to_b, to_s, next_y, final)
+            leave = _log_add3(to_b, loop_weight + to_s, next_bypass + next_s)
             if WORDS:
                 word_s = tl.load(after + width + end - k, (end >= 0) & later, ABSENT)
-                leave = log_add(leave, next_word + word_s)
-        b = log_add3(leave, next_y, final)
-        y = log_add4(leave, to_y, tl.where(repeat, ABSENT, next_y), final)
+                leave = _log_add(leave, next_word + word_s)
+        b = _log_add3(leave, next_y, final)
+        y = _log_add4(leave, to_y, tl.where(repeat, ABSENT, next_y), final)
         to_b, to_y = silence + b, sound + y
         tl.store(here, to_y, inside & running)
         if STARS:
             to_s = star + s
             tl.store(here + width, to_s, inside & running)
-        # occupancies add up to 1, but for the rounding of the likelihood, which is divided out
+        # occupancies add up to 1, except for the rounding of the likelihood, which is divided out
         in_b = tl.exp(tl.load(now, inside & running, ABSENT) + b - total)
         in_y = tl.exp(tl.load(now + width, inside & running, ABSENT) + y - total)
         whole = in_b + in_y
@@ -299,15 +309,15 @@ def backward(
         if COUNT_LOOP:
             b_from = tl.load(old, inside & running, ABSENT)
             y_from = tl.load(old + width, inside & running, ABSENT)
-            loop_sum += tl.exp(log_add(b_from, y_from) + loop_weight + to_s - total) * share
+            loop_sum += tl.exp(_log_add(b_from, y_from) + loop_weight + to_s - total) * share
         if COUNT_BYPASS:
             b_from = tl.load(old - 1, inner & running, ABSENT)
             y_from = tl.load(old + width - 1, inner & running, ABSENT)
-            bypass_sum += tl.exp(log_add(b_from, y_from) + bypass_weight + to_s - total) * share
+            bypass_sum += tl.exp(_log_add(b_from, y_from) + bypass_weight + to_s - total) * share
         if COUNT_WORD:
             b_from = tl.load(old + source - k, ends & running, ABSENT)
             y_from = tl.load(old + source - k + width, ends & running, ABSENT)
-            word_sum += tl.exp(log_add(b_from, y_from) + word_weight + to_s - total) * share
+            word_sum += tl.exp(_log_add(b_from, y_from) + word_weight + to_s - total) * share
         tl.debug_barrier()
     if COUNT_LOOP == 2:
         tl.store(loop_count + n * loops + k, loop_sum, inside & (k < loops))
@@ -324,22 +334,25 @@ def backward(
         tl.store(word_count + n * num_words + which, word_sum, (which >= 0) & (which < num_words))
 
 
-@triton.jit(do_not_specialize=VARYING)
+@triton.jit(do_not_specialize=_VARYING)
 def gradient(
     logits, stride_t, stride_n, stride_c, top_of, total_of, others_of, frames_of, tokens_of, first, starts,
     likelihood, factor, occupancy, silences, stars, order, segments, result, result_t, result_n, T, C, blank,
     STARS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Of each logit: factor · (P(v) − occupancy of v − occupancy of ★ · share of v in ★); for blank factor · (P − γ).
+    """Gradient of each logit: factor · (P(v) − occupancy of v − occupancy of ★ · share of v in ★); blank has no ★ term.
 
-    A tile of frames × outputs. Each output adds up its own tokens, which are `order[segments[v] : segments[v + 1]]`.
+    A program computes a tile of frames × outputs. The tokens of output v are `order[segments[v] : segments[v + 1]]`.
     """
     n = tl.program_id(2).to(tl.int64)
     t = tl.program_id(0) * ROWS + tl.arange(0, ROWS).to(tl.int64)
     v = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS).to(tl.int64)
     total, scale = tl.load(likelihood + n), tl.load(factor + n)
     frames = tl.load(frames_of + n)
-    running, used = t < frames, t < tl.where(total > ABSENT, frames, 0)  # not used: no path, or NaN
+    running, used = (
+        t < frames,
+        t < tl.where(total > ABSENT, frames, 0),
+    )  # not used: no path, or NaN
     valid = v < C
     tile = running[:, None] & valid[None, :]
     x = tl.load(logits + n * stride_n + (t * stride_t)[:, None] + (v * stride_c)[None, :], tile, ABSENT)
@@ -356,7 +369,7 @@ def gradient(
     found = tl.where((v == blank)[None, :], tl.load(silences + at, used, 0.0)[:, None], found)
     if STARS:
         others = tl.load(others_of + at, running, 0.0)
-        others = tl.where(others == ABSENT, 0.0, others)  # no output to share in: all x but blank's are −inf
+        others = tl.where(others == ABSENT, 0.0, others)  # all non-blank logits are −inf: ★ has no outputs
         heard = tl.load(stars + at, used, 0.0)[:, None] * tl.exp(x - others[:, None])
         found += tl.where((v == blank)[None, :], 0.0, heard)
     wanted = (tl.exp(x - tl.load(total_of + at, running, 0.0)[:, None]) - found) * scale

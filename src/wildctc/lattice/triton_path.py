@@ -1,7 +1,6 @@
-"""The best path in Triton: the forward pass with max for sum, a byte per cell that remembers the choice, and the trace.
+"""The best path in Triton: the forward pass with max instead of sum, a byte per cell for the choice, and the trace.
 
-In float64, as the other backends' best paths are. Candidates stand in the reference's order, and ties are decided as
-there.
+All in float64, as in the other backends. Candidates are in the order of reference.py, and ties are decided as there.
 """
 
 import triton
@@ -10,15 +9,15 @@ import triton.language as tl
 from wildctc.lattice import reference
 from wildctc.lattice.triton_kernel import ABSENT, VARYING_STRIDES, inlined
 
-# as in reference.py: TOKEN_ARC, and 2^-44 for ROUNDING, which constants of float32 hold
-TOKEN_ARC = tl.constexpr(float(reference.TOKEN_ARC))
-ROUNDING = tl.constexpr(reference.ROUNDING)
+# as in reference.py; both numbers are exact in float32, which constants are passed as
+_TOKEN_ARC = tl.constexpr(float(reference.TOKEN_ARC))
+_ROUNDING = tl.constexpr(reference.ROUNDING)
 
 
 @inlined
-def better(best, arcs, choice, candidate, its_arcs, number):
-    """The candidate, if its score is larger, or ties and its arcs are preferred. A NaN that stands first stays."""
-    slack = ROUNDING * (1.0 + tl.abs(candidate))
+def _better(best, arcs, choice, candidate, its_arcs, number):
+    """Take the candidate if its score is larger, or ties and its arcs are preferred. A NaN that comes first stays."""
+    slack = _ROUNDING * (1.0 + tl.abs(candidate))
     more = (candidate - slack > best) | ((candidate + slack >= best) & (its_arcs > arcs))
     return tl.where(more, candidate, best), tl.where(more, its_arcs, arcs), tl.where(more, number, choice)
 
@@ -29,10 +28,10 @@ def best_path(
     labels, bypass_of, loop_of, word_of, word_start, cells, choices, score, position, state, arc,
     T, N, log_others, blank, STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Score, and of each frame position, state (0 blank, 1 token, 2 ★) and arc (1 bypass, 2 self-loop, 3 word bypass).
+    """Score; and for each frame position, state (0 blank, 1 token, 2 ★) and arc (1 bypass, 2 self-loop, 3 word bypass).
 
     A choice has two bits for B, two for N and three for S: the number of the candidate, in the order used here. `cells`
-    holds two frames in turn, of each the scores of B, N and S and what arcs they have: whole numbers, as float64.
+    holds two frames in turn: the scores of B, N and S, and the integers that decide ties, as float64.
     """
     n = (tl.program_id(0) * GROUP + tl.arange(0, GROUP)).to(tl.int64)[:, None]
     k = tl.arange(0, BLOCK).to(tl.int64)[None, :]
@@ -78,28 +77,28 @@ def best_path(
         y_before = tl.load(old + width - 1, inner & running, ABSENT)
         b_had = tl.load(old + 3 * width - 1, inner & running, 0.0)
         y_had = tl.load(old + 4 * width - 1, inner & running, 0.0)
-        to_b, arcs_b, way_b = better(y, y_arcs, none, b, b_arcs, 1)
+        to_b, arcs_b, way_b = _better(y, y_arcs, none, b, b_arcs, 1)
         changed = tl.where(repeat, ABSENT, y_before)
-        to_y, arcs_y, way_y = better(y, y_arcs, none, changed, y_had + TOKEN_ARC, 1)
-        to_y, arcs_y, way_y = better(to_y, arcs_y, way_y, b_before, b_had + TOKEN_ARC, 2)
+        to_y, arcs_y, way_y = _better(y, y_arcs, none, changed, y_had + _TOKEN_ARC, 1)
+        to_y, arcs_y, way_y = _better(to_y, arcs_y, way_y, b_before, b_had + _TOKEN_ARC, 2)
         if STARS:
             star = tl.load(others_of + n * T + t, running, 0.0) - star_score - total
             s_before = tl.load(old + 2 * width - 1, inner & running, ABSENT)
             s_had = tl.load(old + 5 * width - 1, inner & running, 0.0)
-            to_b, arcs_b, way_b = better(to_b, arcs_b, way_b, s, s_arcs, 2)
-            to_y, arcs_y, way_y = better(to_y, arcs_y, way_y, s_before, s_had + TOKEN_ARC, 3)
-            to_s, arcs_s, way_s = better(s, s_arcs, none, loop + y, y_arcs - 1.0, 1)
-            to_s, arcs_s, way_s = better(to_s, arcs_s, way_s, loop + b, b_arcs - 1.0, 2)
-            to_s, arcs_s, way_s = better(to_s, arcs_s, way_s, bypass + y_before, y_had - 1.0, 3)
-            to_s, arcs_s, way_s = better(to_s, arcs_s, way_s, bypass + b_before, b_had - 1.0, 4)
+            to_b, arcs_b, way_b = _better(to_b, arcs_b, way_b, s, s_arcs, 2)
+            to_y, arcs_y, way_y = _better(to_y, arcs_y, way_y, s_before, s_had + _TOKEN_ARC, 3)
+            to_s, arcs_s, way_s = _better(s, s_arcs, none, loop + y, y_arcs - 1.0, 1)
+            to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, loop + b, b_arcs - 1.0, 2)
+            to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, bypass + y_before, y_had - 1.0, 3)
+            to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, bypass + b_before, b_had - 1.0, 4)
             if WORDS:
                 from_word = old + source - k
                 b_word = tl.load(from_word, ends & running, ABSENT)
                 y_word = tl.load(from_word + width, ends & running, ABSENT)
                 b_had = tl.load(from_word + 3 * width, ends & running, 0.0)
                 y_had = tl.load(from_word + 4 * width, ends & running, 0.0)
-                to_s, arcs_s, way_s = better(to_s, arcs_s, way_s, word + y_word, y_had - 1.0, 5)
-                to_s, arcs_s, way_s = better(to_s, arcs_s, way_s, word + b_word, b_had - 1.0, 6)
+                to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, word + y_word, y_had - 1.0, 5)
+                to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, word + b_word, b_had - 1.0, 6)
             way_y += way_s * 4
             s, s_arcs = tl.where(running, star + to_s, s), tl.where(running, arcs_s, s_arcs)
             tl.store(new + 2 * width, s, inside & running)
@@ -113,8 +112,8 @@ def best_path(
         tl.store(choices + begin * T + t * width + k, way_b + way_y * 4, inside & running)
     tl.debug_barrier()
     last = k + 1 == width
-    best, arcs, into = better(y, y_arcs, none + 1, b, b_arcs, 0)
-    best, arcs, into = better(best, arcs, into, s, s_arcs, 2)
+    best, arcs, into = _better(y, y_arcs, none + 1, b, b_arcs, 0)
+    best, arcs, into = _better(best, arcs, into, s, s_arcs, 2)
     best = tl.sum(tl.where(last, best, 0.0), 1)[:, None]
     into = tl.sum(tl.where(last, into, 0), 1)[:, None]
     tl.store(score + n, tl.where(good, best, float("nan")), n < N)
@@ -135,8 +134,8 @@ def best_path(
         if WORDS:
             before = tl.where(by == 3, tl.load(word_start + begin + at, running, 0), before)
         from_blank = tl.where(way == 1, 0, tl.where(way == 2, 2, 1))  # into blank: from the token, blank, ★
-        from_token = tl.where(way == 2, 0, tl.where(way == 3, 2, 1))  # into a token: it, the one before, blank, ★
-        from_star = tl.where(way == 0, 2, way % 2)  # into ★: itself; token or blank, by each arc
+        from_token = tl.where(way == 2, 0, tl.where(way == 3, 2, 1))  # into a token: it, the token before, blank, ★
+        from_star = tl.where(way == 0, 2, way % 2)  # into ★: from itself; from token or blank, by each arc
         came = tl.where(into == 0, from_blank, tl.where(into == 1, from_token, from_star))
         at = tl.where(running, before, at)
         into = tl.where(running, came, into)
