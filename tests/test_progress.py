@@ -39,7 +39,7 @@ def test_a_file_gets_no_bar(monkeypatch, leave):
 
 @pytest.mark.parametrize("leave", [True, False])
 def test_a_file_gets_a_line_after_a_while(monkeypatch, leave):
-    monkeypatch.setattr(progress, "SELDOM", 1e-9)
+    monkeypatch.setattr(progress, "_LOG_INTERVAL", 1e-9)
     lines = shown(monkeypatch, isatty=False, leave=leave).splitlines()
     assert lines[0].startswith("decoding: 1 of 5 utt [")
     assert not any(set(line) & set("\r█#|") for line in lines)

@@ -1,6 +1,6 @@
-"""Processes that end with the process that started them, however that ends.
+"""Processes that end when the process that started them ends, even if it is killed.
 
-A parent that is killed cannot end its children, which would go on, and keep the next start from what they hold.
+A parent that is killed cannot end its children. They would keep running, and their locks would block the next start.
 """
 
 from __future__ import annotations
@@ -13,35 +13,45 @@ import threading
 import time
 from collections.abc import Mapping
 
-PARENT = "WILDCTC_PARENT"  # in the environment of a child: the process to end with
-PR_SET_PDEATHSIG = 1  # of Linux: the signal to get when the parent ends
-LOOK = 1.0  # seconds between looks at the parent, where the system does not tell
+_PARENT = "WILDCTC_PARENT"  # in the environment of a child: the process id of its parent
+_PR_SET_PDEATHSIG = 1  # of Linux: sets the signal that a process gets when its parent ends
+_POLL = 1.0  # seconds between checks of the parent, on other systems
 
 
 def environment(changes: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a `wildctc` command that is to end with this process. changes: to that of this process."""
-    return {**os.environ, **changes, PARENT: str(os.getpid())}
+    """Make the environment of a `wildctc` command that must end when this process ends.
+
+    Args:
+        changes: Variables that differ from the environment of this process.
+
+    Returns:
+        All variables.
+    """
+    return {**os.environ, **changes, _PARENT: str(os.getpid())}
 
 
 def end_with_parent(parent: int | None = None) -> None:
-    """End this process when its parent does, by SIGKILL. parent: None is the one named in the environment, if any.
+    """End this process, by SIGKILL, when its parent ends.
 
-    On Linux the parent is the thread that started this process, which must stay until then.
+    On Linux the parent is the thread that started this process; that thread must not end earlier.
+
+    Args:
+        parent: Its process id. None takes it from the environment (see `environment`), and does nothing without one.
     """
     if parent is None:
-        named = os.environ.pop(PARENT, "")
+        named = os.environ.pop(_PARENT, "")
         if not named:
             return
         parent = int(named)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it had ended before
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it has ended already
             os._exit(1)
     else:
-        threading.Thread(target=_look, args=(parent,), daemon=True).start()
+        threading.Thread(target=_poll, args=(parent,), daemon=True).start()
 
 
-def _look(parent: int) -> None:
+def _poll(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(LOOK)
+        time.sleep(_POLL)
     os._exit(1)

@@ -1,6 +1,6 @@
 """The training criteria as one table (specification §6), and the schedules that relax their weights (specification §5).
 
-A criterion is which arcs there are, their first weights, and what relaxes them: the epoch (w₁ · τ^(e−1)), or the
+A criterion defines which arcs there are, their first weights, and what relaxes them: the epoch (w₁ · τ^(e−1)), or the
 held-out predictive entropy, from w₁ towards w∞. Epochs count from 1.
 """
 
@@ -28,7 +28,7 @@ _LIMITS: dict[str, tuple[str, Callable[[float], bool]]] = {
 
 
 def _check(name: str, value: float) -> None:
-    """ValueError if a schedule's setting is no number, or out of its range."""
+    """Raise ValueError if a setting of a schedule is not a number, or out of its range."""
     allowed, fits = _LIMITS.get("tau" if name.endswith("_tau") else name, ("finite", lambda x: True))
     if not isinstance(value, Real) or isinstance(value, bool):
         raise ValueError(f"{name} is {value!r}, must be a number")
@@ -38,7 +38,11 @@ def _check(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class EpochDecay:
-    """w(e) = w1 · tau^(e−1).
+    """A weight that depends on the epoch: w(e) = w1 · tau^(e−1).
+
+    Attributes:
+        w1: The weight of epoch 1.
+        tau: What each epoch multiplies it by, greater than 0 and at most 1.
 
     >>> EpochDecay(-25.0, 0.775)(10)
     -2.521...
@@ -57,11 +61,18 @@ class EpochDecay:
 
 @dataclass
 class EntropyDecay:
-    """Weights that follow the model's confidence on held-out data.
+    """Weights that depend on the predictive entropy on held-out data.
 
-    `update(H)` at the end of each epoch returns β ∈ [0, 1]: how far relaxation has come, 0 until the entropy has
-    fallen. The entropy is smoothed, and progress is measured in its reciprocal, from the first epoch's value to
-    `h_low`; when entropy rises the weights become stricter again.
+    The entropy is smoothed. Progress β is measured by its reciprocal, from the value after the first epoch to `h_low`.
+    If the entropy rises, the weights become stricter again.
+
+    Attributes:
+        alpha: The share of the newest entropy in the smoothed one.
+        h_low: The entropy at which weights are fully relaxed.
+        kappa: The exponent of the progress; above 1, weights relax later.
+        eps: Added to entropies before their reciprocal is taken.
+        first: The entropy after the first epoch (H_0); None before.
+        smooth: The smoothed entropy (H̄); None before the first epoch.
 
     >>> decay = EntropyDecay()
     >>> [round(decay.update(h), 3) for h in (0.5, 0.1, 0.05, 0.02)]
@@ -74,19 +85,27 @@ class EntropyDecay:
     h_low: float = 0.01
     kappa: float = 1.3
     eps: float = 1e-4
-    first: float | None = field(default=None, init=False)  # H_0, the entropy after the first epoch
-    smooth: float | None = field(default=None, init=False)  # H̄
+    first: float | None = field(default=None, init=False)
+    smooth: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         for name in ("alpha", "h_low", "kappa", "eps"):
             _check(name, getattr(self, name))
 
     def update(self, entropy: float) -> float:
-        """Take one epoch's entropy; NaN (no non-blank mass to measure it on) keeps the last value, with a warning."""
+        """Add the entropy of an epoch.
+
+        Args:
+            entropy: The quotient of the sums of `predictive_entropy`, from 0 to 1. NaN changes nothing, and a warning
+                is given.
+
+        Returns:
+            The progress β afterwards, from 0 (strict, as long as the entropy has not fallen) to 1 (fully relaxed).
+        """
         entropy = float(entropy)
         if math.isnan(entropy):
             warnings.warn(
-                "held-out entropy is NaN, so the wildcard weights stay as they are: either no output but blank has any "
+                "held-out entropy is NaN, so the wildcard weights stay as they are: either only the blank has any "
                 "probability, or the logits are not numbers (has training diverged?)",
                 stacklevel=3,
             )
@@ -109,6 +128,7 @@ class EntropyDecay:
 
     @property
     def beta(self) -> float:
+        """The progress, from 0 (strict) to 1 (fully relaxed)."""
         if self.first is None or self.smooth is None:
             return 0.0
         if self.first <= self.h_low:
@@ -117,17 +137,33 @@ class EntropyDecay:
         return min(1.0, max(0.0, (now - start) / (end - start))) ** self.kappa
 
     def weight(self, w1: float, w_inf: float) -> float:
-        """The weight now, between w1 and w_inf on a geometric scale. Both must be negative."""
+        """Compute the present weight of an arc family, between two weights on a geometric scale.
+
+        Args:
+            w1: The first weight, negative.
+            w_inf: The fully relaxed weight, negative.
+
+        Returns:
+            The weight.
+        """
         if not (w1 < 0 and w_inf < 0):
             raise ValueError(f"an entropy schedule needs negative weights, got w1 = {w1}, w_inf = {w_inf}")
         return -(abs(w1) ** (1 - self.beta)) * abs(w_inf) ** self.beta
 
 
 def predictive_entropy(logits: Tensor, input_lengths: Lengths, blank: int = 0) -> tuple[Tensor, Tensor]:
-    """Numerator and denominator of the normalised entropy of the non-blank outputs, weighted by their mass.
+    """Compute the normalised entropy of the non-blank outputs, weighted by their probability, as two sums.
 
-    logits: (T, N, C) or (T, C). Add both over all batches and workers, then divide: in [0, 1]. float64 scalars, NaN if
-    the logits of a frame are NaN, +inf, or nothing but −inf.
+    Add both sums over all batches and processes, then divide.
+
+    Args:
+        logits: (T, N, C), or (T, C) for one utterance.
+        input_lengths: (N,) frames of each utterance.
+        blank: The label of the blank.
+
+    Returns:
+        Numerator and denominator, float64 tensors (). Their quotient is in [0, 1]. They are NaN if a logit is NaN or
+        +inf, or if all logits of a frame are −inf.
 
     >>> top, bottom = predictive_entropy(torch.zeros(3, 1, 5), [3])
     >>> round(float(top / bottom), 6)
@@ -154,7 +190,26 @@ def predictive_entropy(logits: Tensor, input_lengths: Lengths, blank: int = 0) -
 
 @dataclass(frozen=True)
 class Settings:
-    """One row of the table of criteria; a weight of None means that there are no such arcs."""
+    """One row of the table of criteria.
+
+    Attributes:
+        schedule: What relaxes the weights: nothing, the epoch, or the held-out entropy.
+        bypass: The first weight of token bypasses; None if there are none.
+        bypass_tau: The factor per epoch of their weight, in an epoch schedule.
+        bypass_final: Their fully relaxed weight, in an entropy schedule.
+        self_loop: The first weight of self-loops; None if there are none.
+        self_loop_tau: As `bypass_tau`.
+        self_loop_final: As `bypass_final`.
+        word_bypass: The first weight of word bypasses; None if there are none.
+        word_bypass_tau: As `bypass_tau`.
+        word_bypass_final: As `bypass_final`.
+        self_loop_at: As in `Wildcards`.
+        alpha: As in `EntropyDecay`; so are `h_low`, `kappa` and `eps`.
+        h_low: See `alpha`.
+        kappa: See `alpha`.
+        eps: See `alpha`.
+        epoch_scale: The speed of an epoch schedule: epoch e counts as 1 + (e − 1) · epoch_scale.
+    """
 
     schedule: Literal["none", "epoch", "entropy"] = "none"
     bypass: float | None = None
@@ -171,7 +226,7 @@ class Settings:
     h_low: float = 0.01
     kappa: float = 1.3
     eps: float = 1e-4
-    epoch_scale: float = 1.0  # epoch e counts as 1 + (e − 1) · epoch_scale
+    epoch_scale: float = 1.0
 
     def __post_init__(self) -> None:
         for name, allowed in (("schedule", ("none", "epoch", "entropy")), ("self_loop_at", ("token", "word"))):
@@ -199,10 +254,15 @@ CRITERIA: dict[str, Settings] = {
 
 
 class Criterion:
-    """A named criterion with its schedule: `wildcards` are the weights of the current epoch.
+    """A named criterion with its schedule.
 
-    Overrides go by the names of `Settings`. Call `step` at each epoch's end, with the held-out entropy if the schedule
-    follows it; `state_dict` is part of a checkpoint.
+    Call `step` at the end of each epoch. `state_dict` belongs into a checkpoint.
+
+    Attributes:
+        name: The name, a key of `CRITERIA`.
+        settings: The row of the table, with overrides.
+        epoch: The current epoch, from 1.
+        entropy_decay: The state of the entropy schedule.
 
     >>> criterion = Criterion("otc-tw", bypass=-20.0)
     >>> criterion.wildcards
@@ -213,6 +273,15 @@ class Criterion:
     """
 
     def __init__(self, name: str, **overrides: float | str | None) -> None:
+        """Look up a criterion.
+
+        Args:
+            name: A key of `CRITERIA`.
+            **overrides: Fields of `Settings` that differ from the table.
+
+        Raises:
+            ValueError: The name or a setting is unknown, or a value is out of range.
+        """
         if name not in CRITERIA:
             raise ValueError(f"no criterion is called {name!r}; there are {', '.join(CRITERIA)}")
         unknown = sorted(set(overrides) - set(Settings.__dataclass_fields__))
@@ -225,19 +294,22 @@ class Criterion:
         self.epoch = 1
         s = self.settings
         self.entropy_decay = EntropyDecay(s.alpha, s.h_low, s.kappa, s.eps)
-        _ = self.wildcards  # a setting that the schedule refuses is said now, not after the first epoch
+        _ = self.wildcards  # raises now, not after the first epoch, if the schedule does not allow a setting
 
     @property
     def needs_entropy(self) -> bool:
+        """Whether `step` needs the held-out entropy."""
         return self.settings.schedule == "entropy"
 
     @property
     def needs_words(self) -> bool:
+        """Whether the loss needs the word of each token."""
         s = self.settings
         return s.word_bypass is not None or (s.self_loop_at == "word" and s.self_loop is not None)
 
     @property
     def wildcards(self) -> Wildcards:
+        """The weights of the current epoch."""
         s = self.settings
         return Wildcards(
             self._weight(s.bypass, s.bypass_tau, s.bypass_final),
@@ -254,7 +326,11 @@ class Criterion:
         return EpochDecay(w1, tau)(1 + (self.epoch - 1) * self.settings.epoch_scale)
 
     def step(self, entropy: float | None = None) -> None:
-        """The end of an epoch."""
+        """Advance the schedule at the end of an epoch.
+
+        Args:
+            entropy: The held-out predictive entropy; needed if `needs_entropy`.
+        """
         if self.needs_entropy:
             if entropy is None:
                 raise ValueError(f"criterion {self.name} follows the held-out entropy: step(entropy) needs it")
@@ -262,12 +338,21 @@ class Criterion:
         self.epoch += 1
 
     def state_dict(self) -> dict[str, float]:
-        """Numbers only; NaN where no entropy has been seen."""
+        """Give the state of the schedule, for a checkpoint.
+
+        Returns:
+            Numbers by name; entropies are NaN before the first epoch.
+        """
         first, smooth = self.entropy_decay.first, self.entropy_decay.smooth
         nan = math.nan
         return {"epoch": self.epoch, "h_0": nan if first is None else first, "h_bar": nan if smooth is None else smooth}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
+        """Restore the state of the schedule.
+
+        Args:
+            state: The result of `state_dict`.
+        """
         self.epoch = int(state["epoch"])
         first, smooth = (None if math.isnan(state[key]) else float(state[key]) for key in ("h_0", "h_bar"))
         self.entropy_decay.first, self.entropy_decay.smooth = first, smooth

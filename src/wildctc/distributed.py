@@ -1,7 +1,7 @@
-"""This process among those that `torchrun` started: their sums, their order, and one message for one mistake.
+"""The processes that `torchrun` started: sums over them, their order, and one message for one error.
 
-Without torchrun there is one process and nothing here does anything. What goes between processes goes over gloo, on
-the CPU; only the gradients of a model on GPUs, which DistributedDataParallel sends, go over nccl.
+Without torchrun there is one process, and these functions do nothing. Processes exchange data with gloo, on the CPU.
+Only the gradients of a model on GPUs, which DistributedDataParallel sends, use nccl.
 """
 
 from __future__ import annotations
@@ -25,16 +25,21 @@ from wildctc.child_processes import end_with_parent
 from wildctc.errors import WildCTCError
 from wildctc.peers import Peers
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-# How long an exchange may wait for a process that lives. Where it may take longer there is a barrier before, which has
-# no limit. A process that is gone or stopped is noticed by its peers in about a minute.
-PATIENCE = timedelta(minutes=30)
+# How long an exchange may wait for a process that is alive. Where it may take longer, a barrier comes first, which has
+# no limit. Peers notice a process that was killed or stopped within about a minute.
+EXCHANGE_TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process, `rank`, among `size`; alone it is rank 0 of 1. All but `share` must be called by all of them.
+    """This process among others. All processes must call each method, except `share`.
+
+    Attributes:
+        rank: The number of this process, from 0.
+        size: The number of processes; 1 without torchrun.
+        peers: What watches the other processes; None if there are none.
 
     >>> Processes().sum([1.0, 2.5])
     [1.0, 2.5]
@@ -51,12 +56,19 @@ class Processes:
         """Whether this is the process that logs and writes."""
         return self.rank == 0
 
-    def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This process's part of items that all processes have: every `size`-th."""
+    def share(self, items: Sequence[_T]) -> Sequence[_T]:
+        """Take this process's part of items that all processes have.
+
+        Args:
+            items: The same in every process.
+
+        Returns:
+            Every `size`-th item, from `rank` on.
+        """
         return items[self.rank :: self.size]
 
     def barrier(self) -> None:
-        """Wait until all processes have come here, however long one of them takes."""
+        """Wait until all processes have called this, without a time limit."""
         if self.peers is not None:
             self.peers.barrier()
 
@@ -65,25 +77,46 @@ class Processes:
             self.peers.exchanges += 1
 
     def sum(self, values: list[float]) -> list[float]:
-        """Each value summed over all processes, in float64; the same bits in every process."""
+        """Add up values over all processes, in float64.
+
+        Args:
+            values: As many in every process.
+
+        Returns:
+            The sum of each, with the same bits in every process.
+        """
         if self.size == 1:
             return values
         self._begin()
         mine = torch.tensor(values, dtype=torch.float64)
         parts = [torch.empty_like(mine) for _ in range(self.size)]
-        dist.all_gather(parts, mine)  # added up here, in the order of the ranks: a reduction promises no order
+        dist.all_gather(parts, mine)  # added here in the order of ranks, because all_reduce guarantees no order
         return [sum(column) for column in zip(*(part.tolist() for part in parts), strict=True)]
 
-    def gather(self, value: T) -> list[T]:
-        """The values of all processes, by rank. They are pickled."""
-        found: list[T] = [value] * self.size
+    def gather(self, value: _T) -> list[_T]:
+        """Collect a value from every process.
+
+        Args:
+            value: Of this process; it is pickled.
+
+        Returns:
+            The values of all processes, by rank.
+        """
+        found: list[_T] = [value] * self.size
         if self.size > 1:
             self._begin()
             dist.all_gather_object(found, value)
         return found
 
-    def tell(self, value: T) -> T:
-        """The first process's value, in every process: for what only one may decide. It is pickled."""
+    def tell(self, value: _T) -> _T:
+        """Send the first process's value to all, for decisions that only one process may make.
+
+        Args:
+            value: In the first process what is sent; it is pickled. Others ignore theirs.
+
+        Returns:
+            The value of the first process.
+        """
         found = [value]
         if self.size > 1:
             self._begin()
@@ -96,10 +129,13 @@ ALONE = Processes()
 
 @contextmanager
 def process_group() -> Iterator[Processes]:
-    """Join the processes that torchrun started, and leave them at the end; without torchrun: alone.
+    """Join the processes that torchrun started, and leave them at the end.
 
-    An exception in one process ends them all. Of several that fail, whether for the same reason or because the first to
-    fail is gone, one raises what it has to say, and the others exit in silence.
+    An exception in one process ends all of them. If several fail, for the same reason or because the first one is gone,
+    one process raises its error and the others exit silently.
+
+    Yields:
+        This process among the others; alone without torchrun.
 
     >>> with process_group() as processes:
     ...     processes.rank, processes.size
@@ -109,13 +145,13 @@ def process_group() -> Iterator[Processes]:
     if size == 1:
         yield ALONE
         return
-    end_with_parent(os.getppid())  # torchrun that is killed cannot end its processes
+    end_with_parent(os.getppid())  # if torchrun is killed, it cannot end its processes
     if torch.cuda.is_available():
         _take_gpu()
     peers = Peers(rank, size)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
-        dist.init_process_group(backend, store=peers.meet(), rank=rank, world_size=size, timeout=PATIENCE)
+        dist.init_process_group(backend, store=peers.meet(), rank=rank, world_size=size, timeout=EXCHANGE_TIMEOUT)
         logging.getLogger("wildctc").setLevel(log_level())
         yield Processes(rank, size, peers)
         peers.leave()
@@ -131,17 +167,29 @@ def process_group() -> Iterator[Processes]:
 
 
 def in_parallel(model: nn.Module) -> DistributedDataParallel:
-    """The model, whose gradients are averaged over the processes in each backward pass."""
-    # Gradients of depthwise convolutions are copied once more: nothing that anybody could measure, or should read of.
+    """Average the gradients of a model over the processes in each backward pass.
+
+    Args:
+        model: The same in every process.
+
+    Returns:
+        The wrapped model.
+    """
+    # gradients of depthwise convolutions are copied once more, which takes no measurable time
     warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides", UserWarning)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # the successor of this option is not in older releases of torch
-        # No buffers are sent before each batch: they stay the same, but for those of `average_statistics`.
+        warnings.simplefilter("ignore", FutureWarning)  # older releases of torch lack the successor of this option
+        # buffers are not sent before each batch: they do not change, except those of `average_statistics`
         return DistributedDataParallel(model, broadcast_buffers=False)
 
 
 def average_statistics(model: nn.Module, processes: Processes) -> None:
-    """Average the running statistics of batch norm, to which each process has added its own batches."""
+    """Average the running statistics of batch norm, which each process has updated with its own batches.
+
+    Args:
+        model: The model; changed in place.
+        processes: All of them must call this.
+    """
     layers = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
     buffers = [b for layer in layers for b in (layer.running_mean, layer.running_var) if b is not None]
     if processes.size == 1 or not buffers:
@@ -152,14 +200,22 @@ def average_statistics(model: nn.Module, processes: Processes) -> None:
 
 
 def is_first() -> bool:
-    """Whether this is the process that shows progress and prints: alone, or torchrun's first."""
+    """Tell whether this is the process that shows progress and prints.
+
+    Returns:
+        True for the first process, and without torchrun.
+    """
     return _place()[0] == 0
 
 
 def log_level() -> int:
-    """The first process says all. Others are silent until they have joined: what they would say, the first says too.
+    """Choose the log level of this process.
 
-    After that they say what ended them, if they are the first to end.
+    The first process logs everything. Others log nothing until they have joined, because the first logs the same; after
+    that they log errors, since any process can be the first to fail.
+
+    Returns:
+        A level of `logging`.
     """
     if is_first():
         return logging.INFO
@@ -167,18 +223,18 @@ def log_level() -> int:
 
 
 def settle_before_fork() -> None:
-    """Let the threads of the process group finish what they are at, if there is one.
+    """Let the threads of the process group, if there is one, finish their work before a fork.
 
-    One that ends a collective frees tensors and for that becomes a Python thread, under a lock of the interpreter. A
-    process forked at that moment inherits the lock taken and hangs in os.fork for ever (CPython 3.11; seen once, on a
-    busy machine). There is nothing to wait on, but a moment without the interpreter's other lock is enough.
+    A thread that ends a collective frees tensors, and for that becomes a Python thread, under a lock of the
+    interpreter. A process that is forked at that moment inherits the locked lock and hangs in os.fork (CPython 3.11;
+    seen once, on a busy machine). There is no event to wait for, but a short sleep, which releases the GIL, is enough.
     """
     if dist.is_available() and dist.is_initialized():
         time.sleep(0.05)
 
 
 def _place() -> tuple[int, int]:
-    """Rank and number of processes; a variable named RANK alone does not mean torchrun."""
+    """Read rank and number of processes. The variable RANK alone does not mean torchrun."""
     if not all(os.environ.get(name) for name in SET_BY_TORCHRUN):
         return 0, 1
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -195,5 +251,5 @@ def _take_gpu() -> None:
 
 
 def _is_exchange(error: BaseException) -> bool:
-    """Whether an exchange failed: a process that was killed cannot say so, and the others notice it here."""
+    """Whether an exchange failed, which is how a process notices that another was killed."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))

@@ -1,7 +1,7 @@
-"""Files that are either whole or not there: temporary file, flush, fsync, rename.
+"""Write files atomically (temporary file, flush, fsync, rename), and read them from disks that fail for a moment.
 
-A run can be killed at any moment and a disk can fill up; what was written before stays readable, and the user sees
-one line that says what could not be written. Reading waits a little for a disk that fails for a moment.
+A run can be killed at any moment, and a disk can fill up. What was written before stays readable, and the user sees one
+line that says what could not be written.
 """
 
 from __future__ import annotations
@@ -23,45 +23,61 @@ import torch
 
 from wildctc.errors import MissingExtra, WildCTCError
 
-T = TypeVar("T")
-# What a network disk or a busy one may answer now and not a second later.
-MAY_PASS = {
+_T = TypeVar("_T")
+# Errors of network disks and busy disks that can be over a second later.
+_TEMPORARY = {
     errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT, errno.ENOTCONN,
     errno.ECONNRESET, errno.ECONNABORTED, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
 }  # fmt: skip
-WAITS = (0.1, 0.5, 2.0)  # seconds before each further try
-PATIENCE = 20  # files that a process has waited for in vain: after them it waits for none, or a dead disk takes days
-_in_vain = 0
+WAITS = (0.1, 0.5, 2.0)  # seconds before each further attempt
+MOST_FAILURES = 20  # files that still fail after waiting; then a process stops waiting, or a dead disk would take days
+_failures = 0
 
 
-def patiently(read: Callable[[], T]) -> T:
-    """What `read` returns; an OSError that may pass is waited for a little, then raised.
+def patiently(read: Callable[[], _T]) -> _T:
+    """Read with a few attempts, if the disk reports an error that can be temporary.
+
+    Args:
+        read: Reads a file.
+
+    Returns:
+        What `read` returns.
+
+    Raises:
+        OSError: The last attempt failed, or the error is permanent.
 
     >>> patiently(lambda: 3)
     3
     """
-    global _in_vain
-    for wait in WAITS if _in_vain < PATIENCE else ():
+    global _failures
+    for wait in WAITS if _failures < MOST_FAILURES else ():
         try:
             return read()
         except OSError as error:
-            if error.errno not in MAY_PASS:
+            if error.errno not in _TEMPORARY:
                 raise
             time.sleep(wait)
     try:
         return read()
     except OSError as error:
-        _in_vain += error.errno in MAY_PASS
+        _failures += error.errno in _TEMPORARY
         raise
 
 
 class Damaged(WildCTCError):
-    """A file does not hold what was written to it."""
+    """The content of a file is not what was written."""
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a failure to write `path` into one clear line."""
+    """Turn an OSError inside the block into a WildCTCError.
+
+    Args:
+        path: What is being written, for the message.
+
+    Yields:
+        Nothing.
+    """
     try:
         yield
     except OSError as error:
@@ -70,10 +86,16 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: bytes, keep: Path | None = None) -> None:
-    """Replace `path` by `content`, so that a reader sees the old file or the new one, never a part.
+    """Replace a file, so that a reader sees the old file or the new one, never a part.
 
-    keep: where the old file stays. It is put there when the new one is safely on the disk, so that `path` is there at
-    any moment, and a disk too full for the new file leaves both as they were.
+    Args:
+        path: The file.
+        content: The new content.
+        keep: Where the old file is kept; None removes it. It is linked there after the new file is safe on the disk, so
+            that `path` exists at every moment, and a full disk leaves both files as they were.
+
+    Raises:
+        WildCTCError: It cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with writing(path):
@@ -125,12 +147,23 @@ def put_file(path: Path, content: bytes, parts: Path, replace: bool = False) -> 
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write_atomically` for text."""
+    """Replace a text file atomically.
+
+    Args:
+        path: The file.
+        text: The new content.
+    """
     write_atomically(path, as_bytes(text))
 
 
 def as_bytes(text: str) -> bytes:
-    """UTF-8. Half a surrogate pair, which a JSON file may hold and UTF-8 may not, becomes JSON's own way to write it.
+    """Encode text as UTF-8.
+
+    Args:
+        text: Any text. Half a surrogate pair, which JSON allows and UTF-8 does not, is written as JSON escapes it.
+
+    Returns:
+        The bytes.
 
     >>> as_bytes("\\ud83d"), as_bytes("é").hex()
     (b'\\\\ud83d', 'c3a9')
@@ -139,17 +172,32 @@ def as_bytes(text: str) -> bytes:
 
 
 def make_folder(path: Path) -> Path:
-    """The folder, made if need be."""
+    """Make a folder, unless it exists.
+
+    Args:
+        path: The folder; folders above it are made too.
+
+    Returns:
+        The same path.
+    """
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def check_writable(path: Path, source: str | Path | None = None) -> None:
-    """Find out before long work whether `path` can be written after it. source: what it is made from, and must stay."""
+    """Check before long work that its result can be written.
+
+    Args:
+        path: The file to write; its folder is made.
+        source: A file that is read, and must not be overwritten.
+
+    Raises:
+        WildCTCError: It cannot be written, or is the source.
+    """
     make_folder(path.parent)
     if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
-        raise WildCTCError(f"cannot write {path}: it is what is read, and would be lost; give another name")
+        raise WildCTCError(f"cannot write {path}: it is the input, and would be overwritten; give another name")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         reason = "is a directory" if path.is_dir() else "permission denied"
         raise WildCTCError(f"cannot write {path}: {reason}")
@@ -157,12 +205,22 @@ def check_writable(path: Path, source: str | Path | None = None) -> None:
 
 @contextlib.contextmanager
 def only_one(lock: Path) -> Iterator[None]:
-    """Keep a second process from writing the same run. The lock goes with the process, however that ends."""
+    """Keep a second process from writing the same run.
+
+    Args:
+        lock: The lock file. The operating system releases the lock when the process ends, even if it is killed.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        WildCTCError: Another process has the lock.
+    """
     with writing(lock):
         file = open(lock, "w")  # noqa: SIM115 (closed below)
     with file:
         try:
-            # Not flock: data-loading workers would inherit it, and outlive a killed run by some seconds.
+            # not flock: data-loading workers would inherit the lock, and outlive a killed run by some seconds
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise WildCTCError(f"{lock.parent}: another process is training there; wait for it or stop it") from None
@@ -185,18 +243,30 @@ def remove_parts(folder: Path, older_than: float = 0.0) -> None:
 def save_tensors(path: Path, tensors: dict[str, torch.Tensor], state: dict[str, Any], keep: Path | None = None) -> None:
     """Write tensors and a JSON state, with a checksum of both, as one safetensors file: one rename commits all.
 
-    keep: where the file that was there before stays.
+    Args:
+        path: The file.
+        tensors: Tensors by name, on any device.
+        state: What JSON can hold.
+        keep: Where the old file is kept (see `write_atomically`).
     """
     from_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # In the state, not beside it: safetensors writes two fields in any order, but equal content is to be an equal file.
+    # inside the state: safetensors writes several metadata fields in any order, and equal content must give equal files
     text = json.dumps(state | {"sha256": _checksum(from_cpu, state)})
     write_atomically(path, _safetensors().save(from_cpu, metadata={"state": text}), keep)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """What `save_tensors` wrote; Damaged if it is not that any more. Nothing is unpickled.
+    """Read a file of `save_tensors`. Nothing is unpickled.
 
-    A file without a checksum, which another program or an older release wrote, is taken as it is.
+    Args:
+        path: The file. One without a checksum, of another program or an older release, is accepted.
+
+    Returns:
+        The tensors and the state.
+
+    Raises:
+        Damaged: The content does not match its checksum, or cannot be read.
+        WildCTCError: There is no such file, or it cannot be opened.
     """
     _safetensors()
     from safetensors import SafetensorError, safe_open
@@ -221,7 +291,7 @@ def load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
 
 def _checksum(tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> str:
-    """SHA-256 of everything that `load_tensors` gives: names, types, shapes and bytes of the tensors, and the state."""
+    """Compute SHA-256 of names, types, shapes and bytes of the tensors, and of the state."""
     found = hashlib.sha256(json.dumps(state).encode())
     for name, tensor in sorted(tensors.items()):
         found.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
@@ -230,7 +300,7 @@ def _checksum(tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> str:
 
 
 def _link(path: Path, other: Path) -> None:
-    """Make `other` the same file as `path`, in one step; a copy where the disk knows no links."""
+    """Make `other` a hard link to `path`, in one step; a copy if the disk has no links."""
     temporary = other.with_name(f".{other.name}.{os.getpid()}.part")
     temporary.unlink(missing_ok=True)
     try:
@@ -238,11 +308,22 @@ def _link(path: Path, other: Path) -> None:
     except OSError:
         shutil.copyfile(path, temporary)
     os.replace(temporary, other)
-    temporary.unlink(missing_ok=True)  # two names of one file: a rename leaves both
+    temporary.unlink(missing_ok=True)  # os.replace does nothing if both are links to the same file
 
 
 def read_json(path: Path, limit: int) -> Any:
-    """The content of a JSON file of at most `limit` bytes."""
+    """Read a JSON file.
+
+    Args:
+        path: The file.
+        limit: The most bytes that it may have.
+
+    Returns:
+        Its content.
+
+    Raises:
+        WildCTCError: It cannot be read, is too large or is not JSON.
+    """
     try:
         return json.loads(read_bytes(path, limit))
     except RecursionError:
@@ -252,7 +333,18 @@ def read_json(path: Path, limit: int) -> Any:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """A file of at most `limit` bytes. A pipe or a device, which might never end, is refused."""
+    """Read a file that may come from a stranger.
+
+    Args:
+        path: The file. A pipe or a device, which might never end, is refused.
+        limit: The most bytes that it may have.
+
+    Returns:
+        Its content.
+
+    Raises:
+        WildCTCError: It cannot be read or is too large.
+    """
     try:
         if path.exists() and not path.is_file():
             raise WildCTCError(f"{path}: cannot be read (not a file)")

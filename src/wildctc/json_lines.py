@@ -1,4 +1,4 @@
-"""Text files and JSON lines, read with the file and line of whatever is wrong."""
+"""Read text files and JSON lines; errors name the file and the line."""
 
 import gzip
 import json
@@ -9,15 +9,18 @@ from typing import Any, TypeVar
 
 from wildctc.errors import WildCTCError
 
-LONGEST_LINE = 50_000_000  # bytes; a probe of an hour has about five million
-T = TypeVar("T")
+LONGEST_LINE = 50_000_000  # bytes; the probe of an hour of speech has about five million
+_T = TypeVar("_T")
 
 
 class RowError(WildCTCError):
-    """A line of a file that cannot be used: `path`, `line` and `reason` say which and why.
+    """A line of a file that cannot be used.
 
-    What differs from row to row comes after a colon in the reason, so that the words before it name the kind of fault.
-    key: the line's first word, which in tables is an id.
+    Attributes:
+        path: The file.
+        line: The number of the line, from 1.
+        reason: What is wrong. Words before a colon name the kind of error; details of this line follow the colon.
+        key: The first word of the line, which is an id in tables.
     """
 
     def __init__(self, path: Path, line: int, reason: str, key: str = "") -> None:
@@ -26,30 +29,63 @@ class RowError(WildCTCError):
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers, from 1, and objects of a JSON-lines file, gzipped or not; blank lines are skipped."""
+    """Read a file of JSON lines.
+
+    Args:
+        path: The file; `.gz` is unzipped.
+
+    Returns:
+        An iterator over line numbers, from 1, and objects. Blank lines are skipped.
+
+    Raises:
+        RowError: A line is not a JSON object.
+        WildCTCError: The file cannot be read.
+    """
     return _strict(try_rows(path))
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Line numbers, from 1, and lines of a text file, gzipped or not; blank lines are skipped.
+    """Read the lines of a text file, split at newlines only: a transcript may have other Unicode line separators.
 
-    Split at newlines alone: a transcript may hold other Unicode line separators.
+    Args:
+        path: The file; `.gz` is unzipped.
+
+    Returns:
+        An iterator over line numbers, from 1, and lines. Blank lines are skipped.
+
+    Raises:
+        RowError: A line is not UTF-8.
+        WildCTCError: The file cannot be read.
     """
     return _strict(try_lines(path))
 
 
 def try_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
-    """As `read_rows`, with a line that is no JSON object as an error, and the lines after it."""
+    """Read a file of JSON lines, and continue after bad lines.
+
+    Args:
+        path: The file; `.gz` is unzipped.
+
+    Yields:
+        Line numbers, from 1, with the object, or with the error of a line that is not a JSON object.
+    """
     for line, text in try_lines(path):
         yield line, text if isinstance(text, RowError) else _parse_object(text, Path(path), line)
 
 
 def try_lines(path: str | Path) -> Iterator[tuple[int, str | RowError]]:
-    """As `read_lines`, with a line that is not UTF-8 as an error, and the lines after it."""
+    """Read the lines of a text file, and continue after bad lines.
+
+    Args:
+        path: The file; `.gz` is unzipped.
+
+    Yields:
+        Line numbers, from 1, with the line, or with the error of a line that is not UTF-8.
+    """
     try:
         with gzip.open(path) if str(path).endswith(".gz") else open(path, "rb") as file:
             for line, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
-                if len(raw) > LONGEST_LINE:  # a few megabytes of gzip can hold all memory in one line
+                if len(raw) > LONGEST_LINE:  # a few megabytes of gzip can unpack to one line that fills the memory
                     raise WildCTCError(f"{path}:{line}: a line of more than {LONGEST_LINE:,} bytes: not rows of JSON?")
                 try:
                     text = raw.decode("utf-8-sig" if line == 1 else "utf-8").rstrip("\r\n")
@@ -63,7 +99,7 @@ def try_lines(path: str | Path) -> Iterator[tuple[int, str | RowError]]:
         raise WildCTCError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _strict(found: Iterator[tuple[int, T | RowError]]) -> Iterator[tuple[int, T]]:
+def _strict(found: Iterator[tuple[int, _T | RowError]]) -> Iterator[tuple[int, _T]]:
     for line, row in found:
         if isinstance(row, RowError):
             raise row

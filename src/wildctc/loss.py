@@ -1,4 +1,4 @@
-"""The loss as a module, with the schedule of its weights inside."""
+"""The loss as a module, which contains the schedule of its weights."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,11 +13,13 @@ from wildctc.lattice.functional import Backend, Reduction, check_reduction, wild
 
 
 class WildcardCTCLoss(torch.nn.Module):
-    """`torch.nn.CTCLoss` with wildcards; takes logits.
+    """`torch.nn.CTCLoss` with wildcards. It takes logits, not log-probabilities, which work too.
 
-    wildcards: None (plain CTC), `Wildcards`, a `Criterion`, or a criterion's name ("otc-tw-h"). With a name or a
-    Criterion its schedule is `.criterion` — call `.criterion.step(entropy)` at each epoch's end — and its state is part
-    of this module's state_dict. Weights in `Wildcards` that are `torch.nn.Parameter`s are parameters of this module.
+    With a criterion, call `loss.criterion.step(entropy)` at the end of each epoch. The state of its schedule is part of
+    this module's state_dict. Weights in `Wildcards` that are `torch.nn.Parameter`s are parameters of this module.
+
+    Attributes:
+        criterion: The criterion with its schedule; None for plain CTC and for fixed wildcards.
 
     >>> loss = WildcardCTCLoss(wildcards="otc-t")
     >>> loss.criterion.wildcards.bypass
@@ -35,6 +37,15 @@ class WildcardCTCLoss(torch.nn.Module):
         wildcards: Wildcards | Criterion | str | None = None,
         backend: Backend = "auto",
     ) -> None:
+        """Make the loss.
+
+        Args:
+            blank: The label of the blank.
+            reduction: "none", "mean" or "sum", as in torch.
+            zero_infinity: Whether an utterance with too few frames has loss 0 instead of +inf.
+            wildcards: None for plain CTC, `Wildcards`, a `Criterion`, or the name of one, such as "otc-tw-h".
+            backend: As for `wildcard_ctc_loss`.
+        """
         super().__init__()
         if isinstance(blank, str):
             raise ValueError(f"blank is {blank!r}; a criterion is given as wildcards={blank!r}")
@@ -56,7 +67,7 @@ class WildcardCTCLoss(torch.nn.Module):
 
     @property
     def wildcards(self) -> Wildcards | None:
-        """The weights in force now."""
+        """The current weights; None for plain CTC."""
         if self.criterion is not None:
             return self.criterion.wildcards
         if self._wildcards is None or not self._parameters:
@@ -71,6 +82,18 @@ class WildcardCTCLoss(torch.nn.Module):
         target_lengths: Lengths,
         words: Tensor | None = None,
     ) -> Tensor:
+        """Compute the loss.
+
+        Args:
+            logits: (T, N, C), or (T, C) for one utterance.
+            targets: (N, S) padded labels, or (sum of target_lengths,) concatenated.
+            input_lengths: (N,) frames of each utterance.
+            target_lengths: (N,) labels of each transcript.
+            words: The word of each label, in the shape of the targets; needed by word arcs only (see `word_ids`).
+
+        Returns:
+            The loss: (), or (N,) without a reduction.
+        """
         return wildcard_ctc_loss(
             logits,
             targets,
@@ -85,12 +108,25 @@ class WildcardCTCLoss(torch.nn.Module):
         )
 
     def get_extra_state(self) -> Tensor:
-        # a tensor, so that it also travels through formats that hold nothing else; the name is there byte by byte
+        """Give the state of the schedule to `state_dict`.
+
+        Returns:
+            Numbers, then the bytes of the criterion's name. It is a tensor, because some formats of checkpoints, such
+            as safetensors, hold nothing else. Empty without a criterion.
+        """
         criterion = self.criterion
         state = [] if criterion is None else [*criterion.state_dict().values(), *criterion.name.encode()]
         return torch.tensor(state, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
+        """Restore the state of the schedule from `load_state_dict`.
+
+        Args:
+            state: The result of `get_extra_state`.
+
+        Raises:
+            ValueError: It is the state of another criterion.
+        """
         numbers = state.tolist()
         if (self.criterion is None) != (not numbers):
             raise ValueError("the state_dict's criterion does not match this loss: one of them has no schedule")
@@ -104,9 +140,14 @@ class WildcardCTCLoss(torch.nn.Module):
             self.criterion.load_state_dict(dict(zip(keys, numbers[: len(keys)], strict=True)))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        if self.criterion is None:  # as torch.nn.CTCLoss, whose checkpoints have nothing of it
+        if self.criterion is None:  # checkpoints with torch.nn.CTCLoss lack this key, and can be loaded
             state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
+        """Describe the settings, for `repr`.
+
+        Returns:
+            The settings.
+        """
         return f"blank={self.blank}, reduction={self.reduction!r}, wildcards={self.criterion or self._wildcards}"

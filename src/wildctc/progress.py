@@ -1,4 +1,4 @@
-"""Progress bars, and messages that do not run into them."""
+"""Progress bars, and log messages that do not damage them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from typing import Any
 from wildctc.distributed import is_first
 from wildctc.errors import MissingExtra
 
-SELDOM = 60.0  # seconds: where nobody watches, progress is a line of the log
-LINE = "{desc}: {n_fmt} of {total_fmt} {unit} [{elapsed}<{remaining}]{postfix}"
+_LOG_INTERVAL = 60.0  # seconds between lines, if stderr is a file
+_LINE = "{desc}: {n_fmt} of {total_fmt} {unit} [{elapsed}<{remaining}]{postfix}"
 
 
 def progress(items: Iterable[Any] | None = None, **options: Any) -> Any:
-    """A tqdm bar over `items`, or one to `update`, on stderr; of several processes the first one shows its own.
+    """Show progress on stderr: a bar on a terminal, a line per minute in a file. Only the first process shows it.
 
-    No bar is drawn into a file: there it is a line a minute. Without tqdm, which is no part of the core, there is none.
+    Args:
+        items: What to iterate over; None for a bar that the caller updates.
+        **options: Of tqdm.
+
+    Returns:
+        The tqdm bar. Without tqdm, which is not a dependency of the core, the items themselves.
     """
     try:
         from tqdm import tqdm
@@ -28,12 +33,13 @@ def progress(items: Iterable[Any] | None = None, **options: Any) -> Any:
     if sys.stderr.isatty():
         options = {"mininterval": 0.5} | options
     else:
-        options = {"bar_format": LINE} | options | {"file": _Lines(), "mininterval": SELDOM, "delay": SELDOM}
+        options = {"bar_format": _LINE} | options | {"file": _Lines()}
+        options |= {"mininterval": _LOG_INTERVAL, "delay": _LOG_INTERVAL}
     return tqdm(items, disable=not is_first(), **options)
 
 
 class _Lines:
-    """A file for tqdm that writes each state of the bar as a line of stderr, and does not try to erase it."""
+    """A file for tqdm that writes each state of the bar as a new line of stderr."""
 
     def write(self, text: str) -> None:
         if line := text.replace("\r", "").strip():
@@ -44,9 +50,14 @@ class _Lines:
 
 
 class AboveBar(logging.Handler):
-    """Writes messages to stderr, above a progress bar instead of through it."""
+    """Writes log messages to stderr, above a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Write a message.
+
+        Args:
+            record: The message.
+        """
         if "tqdm" in sys.modules:
             sys.modules["tqdm"].tqdm.write(self.format(record), file=sys.stderr)
         else:
@@ -54,7 +65,14 @@ class AboveBar(logging.Handler):
 
 
 def duration(seconds: float) -> str:
-    """
+    """Write a duration for people.
+
+    Args:
+        seconds: The duration.
+
+    Returns:
+        The two largest of its units.
+
     >>> duration(7.2), duration(125), duration(9000)
     ('7 s', '2 min 05 s', '2 h 30 min')
     """

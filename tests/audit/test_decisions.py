@@ -44,7 +44,7 @@ def test_a_fix_changes_the_text_and_nothing_else(tmp_path, capsys):
 
 def test_the_manifest_is_never_written_over(tmp_path, capsys):
     assert apply(tmp_path, ROWS, [fix("a", "selamat pagi ann", "selamat petang ann")], out="manifest.jsonl") == 2
-    assert "it is what is read, and would be lost" in capsys.readouterr().err
+    assert "it is the input, and would be overwritten" in capsys.readouterr().err
     assert read_rows(tmp_path / "manifest.jsonl") == ROWS
 
 

@@ -362,7 +362,7 @@ class FailingDisk:
 
         monkeypatch.setattr(Path, "stat", fails)
         monkeypatch.setattr(files.time, "sleep", self.waits.append)
-        monkeypatch.setattr(files, "_in_vain", 0)
+        monkeypatch.setattr(files, "_failures", 0)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
@@ -376,10 +376,10 @@ def test_a_failure_that_may_pass_is_waited_for(tmp_path, monkeypatch, number):
 def test_waiting_for_a_disk_is_bounded_for_a_file_and_for_all(tmp_path, monkeypatch):
     path = write_audio(tmp_path / "a.wav")
     disk = FailingDisk(monkeypatch, path, 10**9, errno.EIO)
-    for _ in range(3 * files.PATIENCE):
+    for _ in range(3 * files.MOST_FAILURES):
         with pytest.raises(UtteranceError, match="cannot be read: Input/output error"):
             load_audio(Utterance("a", path))
-    assert disk.waits == list(files.WAITS) * files.PATIENCE
+    assert disk.waits == list(files.WAITS) * files.MOST_FAILURES
 
 
 def test_a_failure_that_will_not_pass_is_not_waited_for(tmp_path, monkeypatch):

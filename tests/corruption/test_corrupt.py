@@ -217,7 +217,7 @@ def test_what_is_read_is_never_written_over(tmp_path, capsys):
     (tmp_path / "link.jsonl").symlink_to(path)
     for name in ("m.jsonl", "link.jsonl"):
         assert main(["corrupt", str(path), "--words", "0.5", "-o", str(tmp_path / name)]) == 2
-        assert "it is what is read, and would be lost" in capsys.readouterr().err
+        assert "it is the input, and would be overwritten" in capsys.readouterr().err
     assert path.read_bytes() == before
 
 

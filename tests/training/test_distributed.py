@@ -229,7 +229,7 @@ def test_missing_process_is_named(impatient, capfd):
     ends = in_processes(exchange, size=3, absent=[1])
     assert "wildctc: waiting for process of rank 1 of 3\n" in capfd.readouterr().err
     assert [re.sub(r"\d s", "n s", said) for said in messages(ends)] == [
-        "process of rank 1 of 3 did not come within n s: are all started?"
+        "process of rank 1 of 3 did not start within n s: are all started?"
     ]
 
 
@@ -250,12 +250,12 @@ def work_alone(seconds, barrier):
 
 
 def test_long_work_of_one_process_is_waited_for_at_a_barrier(impatient, monkeypatch):
-    monkeypatch.setattr(distributed, "PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr(distributed, "EXCHANGE_TIMEOUT", timedelta(seconds=1))
     assert in_processes(work_alone, 4, True, size=2) == ["done", "done"]
 
 
 def test_process_that_lives_but_does_not_come_is_named_by_the_time_limit_of_an_exchange(impatient, monkeypatch):
-    monkeypatch.setattr(distributed, "PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr(distributed, "EXCHANGE_TIMEOUT", timedelta(seconds=1))
     [said] = messages(in_processes(work_alone, 60, False, size=3, killed=[0]))
     assert re.match(r"process of rank 0 \(.*\) of 3 kept the others waiting for too long", said)
 
