@@ -383,7 +383,7 @@ def downloaded(home: Path, model: Path, name: str) -> None:
 
 
 def in_a_process(name, home, **environment):
-    code = f"from wildctc.features import make_front_end; print(make_front_end({{'name': {name!r}}}).name)"
+    code = f"from wildctc.features.front_end import make_front_end; print(make_front_end({{'name': {name!r}}}).name)"
     env = {"HF_HOME": str(home), "PATH": "/usr/bin:/bin", "HF_HUB_DISABLE_TELEMETRY": "1", **environment}
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
 
