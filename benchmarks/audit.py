@@ -37,7 +37,7 @@ from audit_report import SETTINGS, Case, write_report
 from wildctc import wildcard_align
 from wildctc.corpora.manifest import load_manifest
 from wildctc.corpora.preparation import Rejects
-from wildctc.corruption.detection import Units
+from wildctc.corruption.detection import ScoredUnits
 from wildctc.corruption.known_errors import kinds_of, with_truth
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, write_text
@@ -183,7 +183,7 @@ def load_case(options: argparse.Namespace, out: Path, criterion: str, setting: s
                 kinds += kinds_of(utterance, row["edits"])
                 room.append(utterance.duration * frame_rate / max(1, len(utterance.tokens)))
     cer = score(decoded).cer
-    units = Units.join(characters), Units.join(gaps)
+    units = ScoredUnits.join(characters), ScoredUnits.join(gaps)
     return Case(criterion, setting, cer, len(characters), *units, np.array(kinds), np.array(room))
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wildctc.corruption.detection import FLAGGED, Found, Units, evaluate, roc
+from wildctc.corruption.detection import FLAGGED, Detection, ScoredUnits, measure_detection, roc
 from wildctc.corruption.known_errors import as_list
 from wildctc.files import write_text
 
@@ -28,14 +28,14 @@ class Case(NamedTuple):
     setting: str
     cer: float  # of the greedy transcripts, against the clean ones
     utterances: int
-    characters: Units
-    gaps: Units
+    characters: ScoredUnits
+    gaps: ScoredUnits
     kinds: np.ndarray  # of each character: "", "substitution" or "insertion"
     room: np.ndarray  # of each utterance: frames of logits for a character
 
 
 Row = tuple[str, ...]
-Result = tuple[Case, str, Units, dict[str, Found]]
+Result = tuple[Case, str, ScoredUnits, dict[str, Detection]]
 
 
 def write_report(out: Path, cases: list[Case], settings: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ def write_report(out: Path, cases: list[Case], settings: dict[str, Any]) -> None
     results: list[Result] = []
     for case in cases:
         for what, units in (("characters", case.characters), ("gaps", case.gaps)):
-            found = evaluate(units, resamples=settings["resamples"], seed=settings["seed"])
+            found = measure_detection(units, resamples=settings["resamples"], seed=settings["seed"])
             results.append((case, what, units, found))
     rows = [row for result in results for row in table_rows(*result)]
     about, parts = describe(settings, cases), part_rows(cases)
@@ -64,7 +64,7 @@ PARTS_HEADER = (
 )  # fmt: skip
 
 
-def table_rows(case: Case, what: str, units: Units, found: dict[str, Found]) -> list[Row]:
+def table_rows(case: Case, what: str, units: ScoredUnits, found: dict[str, Detection]) -> list[Row]:
     kind = "substituted, inserted" if what == "characters" else "deleted"
     wrong = f"{int(units.wrong.sum()):,} {kind} ({units.wrong.mean():.2%} of {what})"
     first = (TITLES[case.setting], case.criterion, f"{case.cer:.1%}", wrong)
@@ -103,7 +103,7 @@ def markdown(header: Row, rows: list[Row]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ("---",) * len(header), *rows])
 
 
-def as_json(case: Case, what: str, units: Units, found: dict[str, Found]) -> dict[str, Any]:
+def as_json(case: Case, what: str, units: ScoredUnits, found: dict[str, Detection]) -> dict[str, Any]:
     row: dict[str, Any] = {"setting": case.setting, "criterion": case.criterion, "cer": round(case.cer, 5)}
     row |= {"units": what, "count": len(units.wrong), "wrong": int(units.wrong.sum())}
     row["scores"] = {
@@ -132,9 +132,9 @@ def by_room(case: Case) -> dict[str, float]:
     return {f"{edges[i]:.2f}–{edges[i + 1]:.2f}": probe_auc(case.gaps, quarter == i) for i in range(4)}
 
 
-def probe_auc(units: Units, chosen: np.ndarray) -> float:
-    part = Units(units.wrong[chosen], units.utterance[chosen], {"probe": units.scores["probe"][chosen]})
-    return evaluate(part, resamples=0)["probe"].auc.value
+def probe_auc(units: ScoredUnits, chosen: np.ndarray) -> float:
+    part = ScoredUnits(units.wrong[chosen], units.utterance[chosen], {"probe": units.scores["probe"][chosen]})
+    return measure_detection(part, resamples=0)["probe"].auc.value
 
 
 def part_rows(cases: list[Case]) -> list[Row]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.tones import make_corpus
 
-from wildctc.corruption.detection import Units, evaluate, roc
+from wildctc.corruption.detection import ScoredUnits, measure_detection, roc
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -20,7 +20,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 def units(scores, wrong, utterance=None):
     wrong = np.array(wrong, dtype=bool)
     utterance = np.arange(len(wrong)) if utterance is None else np.array(utterance)
-    return Units(wrong, utterance, {"score": np.array(scores, dtype=float)})
+    return ScoredUnits(wrong, utterance, {"score": np.array(scores, dtype=float)})
 
 
 def auc_by_pairs(scores, wrong):
@@ -33,33 +33,36 @@ def auc_by_pairs(scores, wrong):
 def test_auc_is_the_share_of_pairs_in_the_right_order():
     rng = np.random.default_rng(0)
     scores, wrong = rng.random(60), rng.random(60) < 0.3
-    assert evaluate(units(scores, wrong), resamples=0)["score"].auc.value == pytest.approx(auc_by_pairs(scores, wrong))
+    assert measure_detection(units(scores, wrong), resamples=0)["score"].auc.value == pytest.approx(
+        auc_by_pairs(scores, wrong)
+    )
 
 
 def test_precision_is_among_the_first_percent():
     scores = np.arange(1000)
     wrong = (scores >= 994) | (scores == 5)  # of the 10 flagged, 6 are wrong
-    assert evaluate(units(scores, wrong), resamples=0)["score"].precision.value == pytest.approx(0.6)
+    assert measure_detection(units(scores, wrong), resamples=0)["score"].precision.value == pytest.approx(0.6)
 
 
+@pytest.mark.slow
 def test_a_score_that_is_always_the_same_is_worth_as_much_as_chance():
     wrong = np.random.default_rng(0).random(20000) < 0.02
-    found = evaluate(units(np.ones(20000), wrong), resamples=100)["score"]
+    found = measure_detection(units(np.ones(20000), wrong), resamples=100)["score"]
     assert found.auc.low < 0.5 < found.auc.high
     assert found.precision.value < 0.06
-    again = evaluate(units(np.ones(20000), wrong), resamples=100)["score"]
+    again = measure_detection(units(np.ones(20000), wrong), resamples=100)["score"]
     assert found == again  # ties are broken by the seed
 
 
 def test_resampling_an_utterance_twice_is_having_its_characters_twice():
     rng = np.random.default_rng(1)
     scores, wrong, utterance = rng.random(300), rng.random(300) < 0.2, np.repeat(np.arange(30), 10)
-    found = evaluate(units(scores, wrong, utterance), resamples=1, seed=3)["score"]
+    found = measure_detection(units(scores, wrong, utterance), resamples=1, seed=3)["score"]
     replay = np.random.default_rng([3, 1])
     replay.random(300)
     [counts] = replay.multinomial(30, [1 / 30] * 30, 1)
     chosen = np.repeat(np.arange(300), counts[utterance])
-    by_hand = evaluate(units(scores[chosen], wrong[chosen]), resamples=0)["score"]
+    by_hand = measure_detection(units(scores[chosen], wrong[chosen]), resamples=0)["score"]
     assert found.auc.low == pytest.approx(by_hand.auc.value)
     assert found.precision.low == pytest.approx(by_hand.precision.value)
 
@@ -70,14 +73,14 @@ def test_intervals_hold_the_estimate_and_are_wider_for_errors_that_come_in_clump
     clumps = rng.random(50)[utterance]  # whole utterances are easy or hard
     wrong = rng.random(2000) < 0.1
     scores = rng.random(2000) + wrong * clumps
-    by_utterance = evaluate(units(scores, wrong, utterance), resamples=400)["score"].auc
-    by_character = evaluate(units(scores, wrong), resamples=400)["score"].auc
+    by_utterance = measure_detection(units(scores, wrong, utterance), resamples=400)["score"].auc
+    by_character = measure_detection(units(scores, wrong), resamples=400)["score"].auc
     assert by_utterance.low < by_utterance.value < by_utterance.high
     assert by_utterance.high - by_utterance.low > 0.9 * (by_character.high - by_character.low)
 
 
 def test_without_errors_there_is_no_number():
-    found = evaluate(units([0.1, 0.2], [False, False]), resamples=3)["score"]
+    found = measure_detection(units([0.1, 0.2], [False, False]), resamples=3)["score"]
     assert np.isnan(found.auc.value)
     assert np.isnan(found.precision.low)
 
@@ -88,7 +91,7 @@ def test_the_roc_goes_from_nothing_to_everything_and_has_the_area_of_the_auc():
     scores = rng.random(3000) + 0.5 * wrong
     x, y = roc(wrong, scores, points=100000)
     assert (x[0], y[0], x[-1], y[-1]) == (0, 0, 1, 1)
-    area = evaluate(units(scores, wrong), resamples=0)["score"].auc.value
+    area = measure_detection(units(scores, wrong), resamples=0)["score"].auc.value
     assert np.trapezoid(y, x) == pytest.approx(area, abs=1e-3)
 
 

@@ -14,7 +14,7 @@ from wildctc.demo.findings import ErrorRates, Suspect
 from wildctc.demo.processes import together
 from wildctc.demo.sentences import VARIANTS, sentences
 from wildctc.demo.simulated_annotators import Annotator, garble, slip, spoil
-from wildctc.demo.spoken_corpus import VALIDATORS, WRONG, Size, make_corpus, read_truth, spellings, text
+from wildctc.demo.spoken_corpus import VALIDATORS, WRONG, CorpusSize, make_corpus, read_truth, spellings, text
 from wildctc.demo.stages import Stage, run_stages
 from wildctc.demo.story import chance, hits, tell_errors, tell_suspects
 from wildctc.errors import WildCTCError
@@ -22,7 +22,7 @@ from wildctc.files import make_folder, only_one
 from wildctc.scoring.comparison import compare
 from wildctc.scoring.hypotheses import Decoded
 
-TINY = Size(train=60, dev=8, test=10, voices=12)
+TINY = CorpusSize(train=60, dev=8, test=10, voices=12)
 
 # ----------------------------------------------------------------------------------------------------------- annotation
 

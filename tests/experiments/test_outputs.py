@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from support.made_up import history, outcome, run_of
 
-from wildctc.disagreement.by_class import System, find_disputes
+from wildctc.disagreement.by_class import ProbedSystem, find_disputes
 from wildctc.disagreement.tables import as_json
 from wildctc.disagreement.transcripts import Annotated
-from wildctc.experiments.outputs import REPORTS, write_report
+from wildctc.experiments.outputs import REPORTS, write_outputs
 from wildctc.experiments.published_tables import table2, table4
 from wildctc.experiments.results import RunResult, TestSet
 from wildctc.experiments.table_formats import latex
-from wildctc.experiments.wer_matrix import CRITERIA, measured
+from wildctc.experiments.wer_matrix import PAPER_CRITERIA, measured
 
 FLEURS = table2().of(["FLEURS"])
 
@@ -31,7 +31,7 @@ def fleurs_as_published():
     return [
         RunResult("table2-fleurs", task, criterion, 0, tests={"test": with_wer(FLEURS.wer[i, j])})
         for i, task in enumerate(FLEURS.tasks)
-        for j, criterion in enumerate(CRITERIA)
+        for j, criterion in enumerate(PAPER_CRITERIA)
     ]
 
 
@@ -51,7 +51,7 @@ def line_of(text, name, number=0):
 @pytest.mark.parametrize("experiment", sorted(REPORTS))
 def test_every_experiment_writes_its_tables_and_pictures_and_latex_of_known_characters(experiment, tmp_path):
     results = results_of(experiment)
-    text = write_report(experiment, results, tmp_path, [])
+    text = write_outputs(experiment, results, tmp_path, [])
     assert (tmp_path / f"{experiment}.txt").read_text() in text
     assert (tmp_path / f"{experiment}.md").read_text().count("|--:") > 1
     assert list(csv.DictReader((tmp_path / f"{experiment}.csv").open()))
@@ -70,9 +70,9 @@ def test_every_experiment_writes_its_tables_and_pictures_and_latex_of_known_char
 def results_of(experiment):
     if experiment in ("table2-librispeech", "table3-conformer"):
         tests = {"test-clean": outcome(0.1), "test-other": outcome(0.2)}
-        return [run_of(c, task="librispeech", tests=tests) for c in CRITERIA]
+        return [run_of(c, task="librispeech", tests=tests) for c in PAPER_CRITERIA]
     if experiment.startswith("table2"):
-        return [run_of(c, task={"table2-respin": "bn"}.get(experiment, "hi_in")) for c in CRITERIA]
+        return [run_of(c, task={"table2-respin": "bn"}.get(experiment, "hi_in")) for c in PAPER_CRITERIA]
     if experiment == "table4-disagreement":
         return [run_of("ctc", audit={"disagreement": disagreement("ctc", 0)}, tests={})]
     if experiment == "iban-length":
@@ -90,7 +90,7 @@ def results_of(experiment):
 
 def test_the_same_results_give_the_same_files(tmp_path):
     for folder in ("a", "b"):
-        write_report("iban", iban(), tmp_path / folder, [])
+        write_outputs("iban", iban(), tmp_path / folder, [])
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
@@ -98,7 +98,7 @@ def test_the_same_results_give_the_same_files(tmp_path):
 def test_without_results_it_says_so_and_writes_nothing(tmp_path):
     diverged = RunResult("iban", "iban", "otc-w", 0, diverged="the loss is not finite")
     for results in ([], [diverged]):
-        assert "no run has a result yet" in write_report(
+        assert "no run has a result yet" in write_outputs(
             "iban", results, tmp_path / "out", ["iban ctc seed0: not begun"]
         )
     assert not (tmp_path / "out").exists()
@@ -112,7 +112,7 @@ def test_latex_escapes_what_it_must():
 
 
 def test_results_equal_to_the_papers_give_its_table_and_no_difference(tmp_path):
-    text = write_report("table2-fleurs", fleurs_as_published(), tmp_path, [])
+    text = write_outputs("table2-fleurs", fleurs_as_published(), tmp_path, [])
     ours, theirs, difference = re.split(r"\n(?=Table 2)", text)
     assert line_of(ours, "Favg") == line_of(theirs, "Favg")
     assert line_of(ours, "Favg")[-1] == "11.27"
@@ -123,7 +123,7 @@ def test_results_equal_to_the_papers_give_its_table_and_no_difference(tmp_path):
 
 def test_a_missing_cell_is_shown_and_no_average_counts_its_task(tmp_path):
     lacking = [run for run in fleurs_as_published() if (run.task, run.criterion) != ("hi_in", "otc-t")]
-    text = write_report("table2-fleurs", lacking, tmp_path, ["hi_in otc-t seed0: not begun"])
+    text = write_outputs("table2-fleurs", lacking, tmp_path, ["hi_in otc-t seed0: not begun"])
     assert text.startswith("Not complete: 1 of 98 runs are missing (hi_in otc-t seed0: not begun).")
     assert "–" in line_of(text, "hi_in")
     assert not any("*" in cell for cell in line_of(text, "hi_in"))
@@ -136,7 +136,7 @@ def test_a_missing_cell_is_shown_and_no_average_counts_its_task(tmp_path):
 
 def test_a_criterion_that_was_not_run_leaves_the_averages_of_the_others(tmp_path):
     results = [run for run in fleurs_as_published() if run.criterion != "otc-w"]
-    text = write_report("table2-fleurs", results, tmp_path, [])
+    text = write_outputs("table2-fleurs", results, tmp_path, [])
     assert line_of(text, "Favg")[:3] == ["Favg", "38.82", "–"]
     assert "not run: W_e" in text
 
@@ -148,7 +148,7 @@ def test_daggers_and_divergence_are_marked(tmp_path):
             results[i] = replace(run, dagger=-25.0)
         if run.criterion == "otc-w" and run.task == "ta_in":
             results[i] = replace(run, tests={}, diverged="the loss is not finite")
-    text = write_report("table2-fleurs", results, tmp_path, [])
+    text = write_outputs("table2-fleurs", results, tmp_path, [])
     assert "35.71†" in line_of(text, "ml_in")
     assert "diverged" in line_of(text, "ta_in")
     assert "Favg, 13 of 14 tasks" in text
@@ -163,12 +163,12 @@ def test_several_seeds_are_a_mean_and_a_spread():
 
 def test_librispeech_has_a_row_for_each_test_set(tmp_path):
     run = RunResult("", "librispeech", "ctc", 0, tests={"test-clean": with_wer(5), "test-other": with_wer(13)})
-    text = write_report("table2-librispeech", [run], tmp_path, [])
+    text = write_outputs("table2-librispeech", [run], tmp_path, [])
     assert [line_of(text, name)[1] for name in ("test-clean", "test-other", "Lavg")] == ["5.00", "13.00", "9.00"]
 
 
 def test_table_3_has_its_reduction_as_a_row(tmp_path):
-    text = write_report("table3-conformer", results_of("table3-conformer"), tmp_path, [])
+    text = write_outputs("table3-conformer", results_of("table3-conformer"), tmp_path, [])
     ours, theirs, apart = (line_of(text, "Δ", i)[1:] for i in range(3))
     assert theirs == ["–", "1.5", "8.3", "9.6", "10.2", "11.9", "12.0*"]
     for one, other, between in zip(ours[1:], theirs[1:], apart[1:], strict=True):
@@ -180,7 +180,7 @@ def test_table_3_has_its_reduction_as_a_row(tmp_path):
 
 
 def test_iban_reports_errors_intervals_training_and_audit(tmp_path):
-    text = write_report("iban", iban(), tmp_path, [])
+    text = write_outputs("iban", iban(), tmp_path, [])
     row = line_of(text, "otc-t")
     assert re.fullmatch(r"\d+\.\d\d ± \d+\.\d\d", row[2])
     assert re.fullmatch(r"[+−]\d+\.\d\d … [+−]\d+\.\d\d", row[4])
@@ -193,24 +193,24 @@ def test_iban_reports_errors_intervals_training_and_audit(tmp_path):
 def test_what_each_level_adds_is_the_difference_of_two_criteria(tmp_path):
     rates = {"ctc": 0.5, "otc-w-tuned": 0.4, "otc-t": 0.5, "otc-tw": 0.3}
     results = [run_of(c, k, tests={"test": outcome(rate, k)}) for c, rate in rates.items() for k in (0, 1)]
-    text = write_report("iban", results, tmp_path, [])
+    text = write_outputs("iban", results, tmp_path, [])
     wers = {c: np.mean([100 * r.errors().rate for r in results if r.criterion == c]) for c in rates}
     row = line_of(text, "token arcs beside word arcs")
     assert row[1:3] == ["otc-tw − otc-w-tuned", "2"]
     assert float(row[3].strip("*").replace("−", "-")) == pytest.approx(wers["otc-tw"] - wers["otc-w-tuned"], abs=0.006)
-    assert "What each level" not in write_report("iban", [r for r in results if r.criterion != "otc-tw"], tmp_path, [])
+    assert "What each level" not in write_outputs("iban", [r for r in results if r.criterion != "otc-tw"], tmp_path, [])
 
 
 def test_where_seeds_differ_it_is_said_that_only_differences_compare(tmp_path):
-    text = write_report("iban", [*(run_of("ctc", k) for k in (0, 1)), run_of("otc-t", 1)], tmp_path, [])
+    text = write_outputs("iban", [*(run_of("ctc", k) for k in (0, 1)), run_of("otc-t", 1)], tmp_path, [])
     assert "not all have the same seeds: compare them by Δ, not by WER" in text
-    same = write_report("iban", [run_of(c, k) for c in ("ctc", "otc-t") for k in (0, 1)], tmp_path, [])
+    same = write_outputs("iban", [run_of(c, k) for c in ("ctc", "otc-t") for k in (0, 1)], tmp_path, [])
     assert "not all have the same seeds" not in same
 
 
 def test_one_seed_and_one_speaker_are_said(tmp_path):
     tests = {"test": outcome(0.3, speakers=(20,))}
-    text = write_report("iban", [run_of("ctc", tests=tests), run_of("otc-t", tests=tests)], tmp_path, [])
+    text = write_outputs("iban", [run_of("ctc", tests=tests), run_of("otc-t", tests=tests)], tmp_path, [])
     assert "of one seed, the interval leaves out" in text
     assert "one speaker: the interval leaves out" in text
 
@@ -220,7 +220,7 @@ def test_a_setting_is_compared_with_ctc_of_its_own_length_or_else_with_plain_ctc
     results = [run_of("ctc", tests=other), run_of("ctc", setting={"epochs": 14}, tests=fair)]
     results += [run_of("otc-t", setting={"epochs": 14}, tests=fair)]
     results += [run_of("otc-tw", setting={"schedule": "published"}, tests=other)]
-    text = write_report("iban", results, tmp_path, [])
+    text = write_outputs("iban", results, tmp_path, [])
     for name in ("otc-t (epochs 14)", "otc-tw (schedule published)"):
         assert line_of(text, name)[3:5] == ["+0.00", "+0.00 … +0.00"]
 
@@ -228,26 +228,26 @@ def test_a_setting_is_compared_with_ctc_of_its_own_length_or_else_with_plain_ctc
 def test_a_run_that_diverged_is_named_and_its_system_reported_from_the_others(tmp_path):
     results = [*iban(), run_of("otc-w", 0, dagger=-25.0)]
     results.append(RunResult("iban", "iban", "otc-w", 1, diverged="the loss is not finite"))
-    text = write_report("iban", results, tmp_path, [])
+    text = write_outputs("iban", results, tmp_path, [])
     assert line_of(text, "otc-w")[1] == "1†‡"
     assert "† otc-w: diverged, and was run again with word bypass −25" in text
     assert "‡ otc-w, seed 1: no model: the loss is not finite" in text
 
 
 def test_without_ctc_there_are_no_differences_and_it_is_said(tmp_path):
-    text = write_report("iban", [run_of("otc-t")], tmp_path, [])
+    text = write_outputs("iban", [run_of("otc-t")], tmp_path, [])
     assert "no differences: they need ctc" in text
     assert not (tmp_path / "iban.svg").exists()
 
 
 def test_lengths_are_columns_and_schedules_are_compared_at_each(tmp_path):
-    text = write_report("iban-length", results_of("iban-length"), tmp_path, [])
+    text = write_outputs("iban-length", results_of("iban-length"), tmp_path, [])
     assert "WER, 9 epochs" in text
     assert len(line_of(text, "otc-tw-h − otc-tw")) == 5
 
 
 def test_a_sweep_names_the_best_setting_beside_the_papers(tmp_path):
-    text = write_report("figure2-tau", results_of("figure2-tau"), tmp_path, [])
+    text = write_outputs("figure2-tau", results_of("figure2-tau"), tmp_path, [])
     assert "lowest WER: τ 0.7\n" in text
     assert "the paper's choice: τ 0.775; the numbers of what else it tried are not in its source" in text
 
@@ -269,8 +269,8 @@ def test_table_4_pools_units_over_the_tasks_that_all_criteria_have(tmp_path):
     def run(criterion, task, more, count):
         return RunResult("", task, criterion, 0, audit={"disagreement": disagreement(criterion, more, count)})
 
-    results = [run(c, "bh", 0.01, 10) for c in CRITERIA] + [run(c, "bn", 0.05, 30) for c in CRITERIA]
-    text = write_report("table4-disagreement", [*results, run("ctc", "te", 0.9, 99)], tmp_path, [])
+    results = [run(c, "bh", 0.01, 10) for c in PAPER_CRITERIA] + [run(c, "bn", 0.05, 30) for c in PAPER_CRITERIA]
+    text = write_outputs("table4-disagreement", [*results, run("ctc", "te", 0.9, 99)], tmp_path, [])
     assert line_of(text, "T_H")[1:3] == ["0.062", "0.342*"]  # 0.022 and 0.302, and 0.04 = (10 · 0.01 + 30 · 0.05) / 40
     assert set(line_of(text, "T_H", 2)[1:]) == {"+0.040"}
     assert "pooled over 2 tasks: bh, bn" in text
@@ -285,16 +285,16 @@ def test_table_4_reads_what_disagree_writes_and_says_where_disputed_characters_a
 
     def system(name, disputed):
         values = {"characters": np.array([0.1] * 4 + [disputed]), "words": np.array([0.1, 0.2]), "insertions": None}
-        return System(name, 0.0, {one.id: values for one in said})
+        return ProbedSystem(name, 0.0, {one.id: values for one in said})
 
     found = find_disputes(said, [system("ctc", 0.4), system("otc-t", 0.5)], resamples=2000)
     content = json.loads(as_json(found, {}))
     runs = [RunResult("", "bh", criterion, 0, audit={"disagreement": content}) for criterion in ("ctc", "otc-t")]
-    text = write_report("table4-disagreement", [*runs, RunResult("", "bh", "otc-w", 0)], tmp_path, [])
+    text = write_outputs("table4-disagreement", [*runs, RunResult("", "bh", "otc-w", 0)], tmp_path, [])
     assert line_of(text, "T_e")[1:] == ["0.100", "0.500*", "0.500", "–", "–", "0.100", "0.200*"]
     assert line_of(text, "T_e", 3)[1:] == ["+25.0", "0.0", "1", "1", "1"]
     unlike = [replace(run, audit={"disagreement": content | {"baseline": "otc-w"}}) for run in runs]
     assert "Change against CTC" in text
-    assert "Change against CTC" not in write_report("table4-disagreement", unlike, tmp_path, [])
+    assert "Change against CTC" not in write_outputs("table4-disagreement", unlike, tmp_path, [])
     assert "of all sets together" not in text
     assert "characters disputed 1," in text  # of the test set alone

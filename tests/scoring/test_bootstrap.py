@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.made_up import outcome
 
-from wildctc.corruption.detection import Units, evaluate
+from wildctc.corruption.detection import ScoredUnits, measure_detection
 from wildctc.experiments.differences import paired_differences
 from wildctc.scoring.bootstrap import (
     bootstrap_cluster_sums,
@@ -127,7 +127,7 @@ def test_detection_of_known_errors_is_frozen():
     rng = np.random.default_rng(2)
     wrong = rng.random(600) < 0.1
     scores = {"p": rng.random(600) + 0.02 * wrong, "q": rng.random(600).round(1)}
-    found = evaluate(Units(wrong, np.sort(rng.integers(0, 30, 600)), scores), resamples=200, seed=3)
+    found = measure_detection(ScoredUnits(wrong, np.sort(rng.integers(0, 30, 600)), scores), resamples=200, seed=3)
     auc, precision, behind = found["q"].auc, found["p"].precision, found["q"].behind
     assert auc == pytest.approx((0.4821266330398822, 0.4160992915918709, 0.5563738460696406), rel=EXACT)
     assert precision == pytest.approx((0.5, 0.0, 1.0), rel=EXACT)

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Report:
+class AuditReport:
     """What was written. `print` shows a summary.
 
     Attributes:
@@ -76,7 +76,7 @@ class Report:
         return "\n".join(lines)
 
 
-def write_report(probe: str | Path, folder: str | Path, link: bool = False) -> Report:
+def write_report(probe: str | Path, folder: str | Path, link: bool = False) -> AuditReport:
     """Write the report of a probe file into a folder.
 
     The folder is replaced when the report is complete, so a failure leaves what was there before. Other files in the
@@ -112,12 +112,12 @@ class _Writer:
 
     def __init__(self, probe: Path, part: Path, folder: Path, link: bool) -> None:
         self.probe, self.part, self.folder, self.link = probe, part, folder, link
-        self.report = Report(folder / "index.html")
+        self.report = AuditReport(folder / "index.html")
         self.speakers: dict[str | None, int] = {None: 0}
         self.identity = hashlib.sha256()
         self.settings, self.entries = stream_probe(probe)
 
-    def write(self) -> Report:
+    def write(self) -> AuditReport:
         """Write all data and audio."""
         rows = _Chunks(self.part, "rows", ROWS_PER_FILE)
         details = _Chunks(self.part, "details", _DETAILS_PER_FILE)

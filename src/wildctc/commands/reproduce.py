@@ -117,9 +117,9 @@ def _report_kept(site: Site, runs: list[Run], kept: Path) -> None:
 
 
 def _report(site: Site, results: list[Any], missing: list[str], remarks: list[str] | None = None) -> None:
-    from wildctc.experiments.outputs import write_report
+    from wildctc.experiments.outputs import write_outputs
 
-    print(write_report(site.experiment.name, results, site.out, missing, remarks or []))
+    print(write_outputs(site.experiment.name, results, site.out, missing, remarks or []))
 
 
 def _interrupt(*_: object) -> None:

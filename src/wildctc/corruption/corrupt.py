@@ -22,7 +22,7 @@ from wildctc.text.normalisation import Normalizer
 CHARACTER_KINDS = ("substitution", "insertion", "deletion")
 WORD_KINDS = (*CHARACTER_KINDS, "join", "split")
 _log = logging.getLogger(__name__)
-TRIES = 30  # draws of a replacement before the rest of the corpus is searched one by one
+_TRIES = 30  # draws of a replacement before the rest of the corpus is searched one by one
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _cluster_pattern() -> Any:
 
 # ----------------------------------------------------------------------------------------------------- texts in pieces
 
-Span = tuple[int, int]  # of a draft's pieces
+_Span = tuple[int, int]  # of a draft's pieces
 
 
 class _Draft:
@@ -147,7 +147,7 @@ class _Draft:
 
     def __init__(self, text: str) -> None:
         self.pieces: list[str] = []
-        self.words: list[Span] = []
+        self.words: list[_Span] = []
         for word in text.split():
             if self.words:
                 self.pieces.append(" ")
@@ -187,10 +187,10 @@ class _Draft:
         return Corrupted(text + "".join(self.pieces[done:]), edits)
 
 
-_Unit = tuple[_Draft, Span]
+_Unit = tuple[_Draft, _Span]
 
 
-def _written(draft: _Draft, span: Span) -> str:
+def _written(draft: _Draft, span: _Span) -> str:
     return "".join(draft.pieces[slice(*span)])
 
 
@@ -205,7 +205,7 @@ class _Pool:
         self.distinct = sorted(set(self.running))
 
     def draw(self, rng: np.random.Generator, *forbidden: str) -> str | None:
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             if (drawn := self.running[rng.integers(len(self.running))]) not in forbidden:
                 return drawn
         left = [item for item in self.distinct if item not in forbidden]

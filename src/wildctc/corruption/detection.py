@@ -29,7 +29,7 @@ class Interval(NamedTuple):
         return "–" if math.isnan(self.value) else f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-class Found(NamedTuple):
+class Detection(NamedTuple):
     """How well one score finds the wrong units."""
 
     auc: Interval
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Units:
+class ScoredUnits:
     """Characters or gaps of many utterances. wrong: (M,) bool. utterance: (M,) int, from 0. scores: name → (M,)."""
 
     wrong: np.ndarray
@@ -46,7 +46,7 @@ class Units:
     scores: dict[str, np.ndarray]
 
     @classmethod
-    def join(cls, parts: Sequence[tuple[Sequence[bool], dict[str, Sequence[float]]]]) -> Units:
+    def join(cls, parts: Sequence[tuple[Sequence[bool], dict[str, Sequence[float]]]]) -> ScoredUnits:
         """From (wrong, scores) of each utterance."""
         sizes = [len(wrong) for wrong, _ in parts]
         names = parts[0][1] if parts else {}
@@ -57,12 +57,12 @@ class Units:
         )
 
 
-def evaluate(units: Units, *, resamples: int = 1000, seed: int = 0) -> dict[str, Found]:
+def measure_detection(units: ScoredUnits, *, resamples: int = 1000, seed: int = 0) -> dict[str, Detection]:
     """AUC and precision of each score, higher scores being more suspicious; ties are broken at random.
 
     >>> scores = {"a": np.array([0.1, 0.9, 0.2, 0.8])}
-    >>> units = Units(np.array([False, True, False, True]), np.array([0, 0, 1, 1]), scores)
-    >>> evaluate(units, resamples=10)["a"].auc
+    >>> units = ScoredUnits(np.array([False, True, False, True]), np.array([0, 0, 1, 1]), scores)
+    >>> measure_detection(units, resamples=10)["a"].auc
     Interval(value=1.0, low=1.0, high=1.0)
     """
     rng = np.random.default_rng([seed, 1])  # not the numbers that a score drawn with the same seed has
@@ -77,7 +77,7 @@ def evaluate(units: Units, *, resamples: int = 1000, seed: int = 0) -> dict[str,
         measured[name] = _aucs(wrong, utterance, counts), _precisions(wrong[::-1], utterance[::-1], counts)
     first = next(iter(measured.values()), (np.zeros(1),))[0]
     return {
-        name: Found(_interval(auc), _interval(precision), _interval(first - auc))
+        name: Detection(_interval(auc), _interval(precision), _interval(first - auc))
         for name, (auc, precision) in measured.items()
     }
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from wildctc.corruption.detection import Interval, Units, evaluate
+from wildctc.corruption.detection import Interval, ScoredUnits, measure_detection
 from wildctc.errors import WildCTCError
 from wildctc.json_lines import read_rows
 from wildctc.probe.records import ProbedUtterance, read_probe
 
-Edits = list[dict[str, Any]]  # as in a row of a corrupted manifest
+_Edits = list[dict[str, Any]]  # as in a row of a corrupted manifest
 
 
 def with_truth(probe: str | Path, manifest: str | Path) -> Iterator[tuple[ProbedUtterance, dict[str, Any]]]:
@@ -25,7 +25,7 @@ def with_truth(probe: str | Path, manifest: str | Path) -> Iterator[tuple[Probed
         yield utterance, row
 
 
-def kinds_of(utterance: ProbedUtterance, edits: Edits) -> list[str]:
+def kinds_of(utterance: ProbedUtterance, edits: _Edits) -> list[str]:
     """For each character: "", "substitution" or "insertion"."""
     kinds = [""] * len(utterance.tokens)
     for edit in edits:
@@ -40,8 +40,8 @@ def find_known(probe: str | Path, manifest: str | Path, *, resamples: int = 1000
     for utterance, row in with_truth(probe, manifest):
         wrong = [kind != "" for kind in kinds_of(utterance, row["edits"])]
         parts.append((wrong, {"probe": [token.bypass for token in utterance.tokens]}))
-    units = Units.join(parts)
-    found = evaluate(units, resamples=resamples)["probe"]
+    units = ScoredUnits.join(parts)
+    found = measure_detection(units, resamples=resamples)["probe"]
     return {
         "auc": as_list(found.auc),
         "precision": as_list(found.precision),

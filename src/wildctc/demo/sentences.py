@@ -22,7 +22,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "vapour": ("vapor",), "whisky": ("whiskey",), "woollen": ("woolen",), "yoghurt": ("yogurt", "yoghourt"),
 }  # fmt: skip
 
-SLOTS: dict[str, str] = {
+_OPTIONS: dict[str, str] = {
     "who": """my neighbour|the traveller|our counsellor|the young doctor|her brother|the old farmer|a tall soldier
         |the new teacher|their captain|the quiet baker|his sister|a clever painter|the mayor|my uncle
         |the skilful nurse""",
@@ -43,7 +43,7 @@ SLOTS: dict[str, str] = {
     "many": "two|three|four|five|seven|nine|twenty|fifty",
 }  # fmt: skip
 
-TEMPLATES = """
+_TEMPLATES = """
 {who} {did} the {how} {thing} {when}
 {who} {did} a {thing} near the {place}
 there is a {how} {thing} in the {place}
@@ -62,10 +62,9 @@ the {thing} and the {thing} are covered with {stuff}
 nobody {did} the {thing} because of the {how} {smell}
 {who} likes {food} and {food}
 is this the {thing} that {who} {did}
-"""
+""".strip().splitlines()
 
-_SLOTS = {name: [" ".join(option.split()) for option in options.split("|")] for name, options in SLOTS.items()}
-_TEMPLATES = TEMPLATES.strip().splitlines()
+_SLOTS = {name: [" ".join(option.split()) for option in options.split("|")] for name, options in _OPTIONS.items()}
 
 
 def sentences(count: int, seed: int) -> list[str]:

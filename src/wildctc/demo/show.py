@@ -14,7 +14,7 @@ from wildctc.corpora.manifest import load_manifest
 from wildctc.demo.curves import draw_runs
 from wildctc.demo.findings import error_rates, suspects
 from wildctc.demo.processes import together
-from wildctc.demo.spoken_corpus import VALIDATORS, WRONG, Size, example, make_corpus, read_truth
+from wildctc.demo.spoken_corpus import VALIDATORS, WRONG, CorpusSize, example, make_corpus, read_truth
 from wildctc.demo.stages import Stage, run_stages
 from wildctc.demo.story import chance, hits, tell_disagreement, tell_errors, tell_suspects, tell_weights
 from wildctc.features.cache import FeatureCache
@@ -26,8 +26,8 @@ from wildctc.training.data import scan
 from wildctc.training.run_folder import read_metrics
 from wildctc.version import __version__
 
-PLAIN, WILDCARD = "ctc", "otc-t"
-CLOCK = {"bar_format": "{desc} {elapsed}"}  # for what takes some seconds
+_PLAIN, _WILDCARD = "ctc", "otc-t"
+_CLOCK = {"bar_format": "{desc} {elapsed}"}  # for what takes some seconds
 ENOUGH = 5.0  # times chance: what suspicious words must be found at
 
 
@@ -35,14 +35,14 @@ ENOUGH = 5.0  # times chance: what suspicious words must be found at
 class Scale:
     """A demo of some size."""
 
-    size: Size
+    size: CorpusSize
     epochs: int
     batch_seconds: int
 
 
-SCALES = {
-    "full": Scale(Size(train=1200, dev=100, test=200, voices=60), epochs=10, batch_seconds=30),
-    "small": Scale(Size(train=300, dev=30, test=40, voices=30), epochs=8, batch_seconds=15),
+_SCALES = {
+    "full": Scale(CorpusSize(train=1200, dev=100, test=200, voices=60), epochs=10, batch_seconds=30),
+    "small": Scale(CorpusSize(train=300, dev=30, test=40, voices=30), epochs=8, batch_seconds=15),
 }
 
 
@@ -62,7 +62,7 @@ class Demo:
     """The demo in a folder; `run` goes on where an earlier call stopped."""
 
     def __init__(self, folder: Path, scale: str, say: Callable[[str], None] = print) -> None:
-        self.folder, self.scale, self.say = folder, SCALES[scale], say
+        self.folder, self.scale, self.say = folder, _SCALES[scale], say
         self.corpus, self.features, self.runs = folder / "corpus", folder / "features", folder / "runs"
         self.logs = folder / "logs"
         self.cores = os.cpu_count() or 1
@@ -78,7 +78,7 @@ class Demo:
             Stage("probing", self.probing),
             Stage("reports", self.reports),
         ]
-        settings = json.dumps([__version__, asdict(self.scale), WRONG, WILDCARD, to_yaml(self.config)])
+        settings = json.dumps([__version__, asdict(self.scale), WRONG, _WILDCARD, to_yaml(self.config)])
         lines: list[str] = []
 
         def say(text: str) -> None:
@@ -115,41 +115,41 @@ class Demo:
         settings += ["--schedule.epoch_scale", 30 / epochs, "--data.batch_seconds", self.scale.batch_seconds]
         commands = {
             name: ["train", "demo", "--out", self.runs / name, "--criterion", name, *settings]
-            for name in (PLAIN, WILDCARD)
+            for name in (_PLAIN, _WILDCARD)
         }
         self._commands("train", commands, self._epochs_done, total=2 * epochs, desc="training", unit="epoch")
-        draw_runs({name: self.runs / name for name in (PLAIN, WILDCARD)}, self.folder / "curves.svg")
-        return f"{PLAIN} and {WILDCARD} from the same start, {epochs} epochs each"
+        draw_runs({name: self.runs / name for name in (_PLAIN, _WILDCARD)}, self.folder / "curves.svg")
+        return f"{_PLAIN} and {_WILDCARD} from the same start, {epochs} epochs each"
 
     def decoding(self) -> str:
         """The test set."""
         manifest = self.corpus / "test.jsonl.gz"
-        commands = {n: ["decode", self.runs / n, manifest, "--cache", self.features] for n in (PLAIN, WILDCARD)}
-        self._commands("decode", commands, desc="decoding", **CLOCK)
+        commands = {n: ["decode", self.runs / n, manifest, "--cache", self.features] for n in (_PLAIN, _WILDCARD)}
+        self._commands("decode", commands, desc="decoding", **_CLOCK)
         return f"{self.scale.size.test} test sentences, prefix beam search"
 
     def probing(self) -> str:
         """How doubtful is each word of the training transcripts, and of the test set's?"""
         commands = {}
-        for name in (PLAIN, WILDCARD):
+        for name in (_PLAIN, _WILDCARD):
             for split in ("train", "test"):
                 output = self._probe(name, split)
                 manifest = self.corpus / f"{split}.jsonl.gz"
                 commands[f"{name}-{split}"] = [
                     "probe", self.runs / name, manifest, "-o", output, "--cache", self.features,
                 ]  # fmt: skip
-        self._commands("probe", commands, desc="probing", **CLOCK)
+        self._commands("probe", commands, desc="probing", **_CLOCK)
         return f"{self.scale.size.train:,} training transcripts: was each word said?"
 
     def reports(self) -> str:
         """A page to look at, and what the validators say."""
         validators = [self.corpus / "validators" / f"{name}.jsonl" for name in VALIDATORS]
         disagree = ["disagree", "--reference", self.corpus / "test.jsonl.gz", "--validators", *validators]
-        for name in (PLAIN, WILDCARD):
+        for name in (_PLAIN, _WILDCARD):
             disagree += ["--probe", self._probe(name, "test")]
         disagree += ["--json", self.folder / "disagreement.json"]
-        page = ["audit", self._probe(WILDCARD, "train"), "-o", self.folder / "audit", "--link-audio"]
-        self._commands("report", {"audit": page, "disagree": disagree}, desc="reports", **CLOCK)
+        page = ["audit", self._probe(_WILDCARD, "train"), "-o", self.folder / "audit", "--link-audio"]
+        self._commands("report", {"audit": page, "disagree": disagree}, desc="reports", **_CLOCK)
         return "suspicious places as a page with sound; where validators disagree"
 
     # -------------------------------------------------------------------------------------------------------- story
@@ -157,14 +157,14 @@ class Demo:
     def tell(self, say: Callable[[str], None], seconds: float) -> Outcome:
         """What was found."""
         truth = read_truth(self.corpus)
-        found = {name: suspects(self._probe(name, "train"), truth) for name in (PLAIN, WILDCARD)}
-        rates = error_rates({name: self.runs / name / "hyp" / "test.jsonl" for name in (PLAIN, WILDCARD)}, truth)
+        found = {name: suspects(self._probe(name, "train"), truth) for name in (_PLAIN, _WILDCARD)}
+        rates = error_rates({name: self.runs / name / "hyp" / "test.jsonl" for name in (_PLAIN, _WILDCARD)}, truth)
         disagreement = json.loads((self.folder / "disagreement.json").read_text(encoding="utf-8"))
         parts = {
             "Finding wrong transcripts": tell_suspects(found),
             "Recognising speech": tell_errors(rates),
             "Where people disagree": tell_disagreement(disagreement, example(self.corpus)),
-            f"The price of wildcards in {WILDCARD}": tell_weights(read_metrics(self.runs / WILDCARD)),
+            f"The price of wildcards in {_WILDCARD}": tell_weights(read_metrics(self.runs / _WILDCARD)),
         }
         for title, text in parts.items():
             say(f"\n── {title} {'─' * (96 - len(title))}\n\n{text}")
@@ -175,7 +175,7 @@ class Demo:
             f"this text         {self.folder / 'story.txt'}\n\n"
             f"All in {duration(seconds)}."
         )
-        ranked = found[WILDCARD]
+        ranked = found[_WILDCARD]
         return Outcome(hits(ranked), chance(ranked))
 
     # ------------------------------------------------------------------------------------------------------ helpers
@@ -185,7 +185,7 @@ class Demo:
         together(words, self.logs, *arguments, **bar)
 
     def _epochs_done(self) -> int:
-        return sum(len(read_metrics(self.runs / name)) for name in (PLAIN, WILDCARD))
+        return sum(len(read_metrics(self.runs / name)) for name in (_PLAIN, _WILDCARD))
 
     def _probe(self, name: str, split: str) -> Path:
         return self.runs / name / "probe" / f"{split}.jsonl"

@@ -10,9 +10,9 @@ from typing import Literal
 from wildctc.demo.sentences import VARIANTS
 
 Kind = Literal["right", "variant", "slip", "wrong"]
-HABIT = 0.9  # how often an annotator keeps to his own spelling of a word
-SLIPS = 0.03  # of the words of a transcript
-ENDINGS = ("ing", "ed", "es", "s")
+_HABIT = 0.9  # how often an annotator keeps to his own spelling of a word
+_SLIPS = 0.03  # of the words of a transcript
+_ENDINGS = ("ing", "ed", "es", "s")
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Annotator:
     def _word(self, word: str, rng: random.Random) -> Written:
         spelling = word
         if word in VARIANTS:
-            spelling = self.habits[word] if rng.random() < HABIT else rng.choice((word, *VARIANTS[word]))
-        slipped = slip(spelling, rng) if rng.random() < SLIPS else spelling
+            spelling = self.habits[word] if rng.random() < _HABIT else rng.choice((word, *VARIANTS[word]))
+        slipped = slip(spelling, rng) if rng.random() < _SLIPS else spelling
         if slipped not in (word, *VARIANTS.get(word, ())):
             return Written(word, slipped, "slip")
         return Written(word, slipped, "right" if slipped == word else "variant")
@@ -63,7 +63,7 @@ def slip(word: str, rng: random.Random) -> str:
     >>> sorted({slip("painted", random.Random(i)) for i in range(20)})[:3]
     ['paint', 'paintd', 'painte']
     """
-    ending = next((e for e in ENDINGS if word.endswith(e) and len(word) - len(e) >= 3), None)
+    ending = next((e for e in _ENDINGS if word.endswith(e) and len(word) - len(e) >= 3), None)
     if ending and rng.random() < 0.5:
         return word.removesuffix(ending)
     place = rng.randrange(len(word))

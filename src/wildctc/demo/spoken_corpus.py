@@ -17,13 +17,13 @@ from wildctc.files import make_folder, write_text
 from wildctc.json_lines import read_rows
 from wildctc.text.normalisation import Normalizer
 
-ANNOTATORS = ("ada", "ben", "cleo", "dan", "eve", "finn", "gus", "hana")
+_ANNOTATORS = ("ada", "ben", "cleo", "dan", "eve", "finn", "gus", "hana")
 VALIDATORS = ("ines", "jon", "kim")  # they write down the test set a second, third and fourth time
 WRONG = 0.05  # the share of training words that are made wrong on purpose
 
 
 @dataclass(frozen=True)
-class Size:
+class CorpusSize:
     """How many sentences of each split, and in how many voices."""
 
     train: int
@@ -32,14 +32,14 @@ class Size:
     voices: int
 
 
-def make_corpus(folder: Path, size: Size, seed: int = 0, processes: int = 2) -> None:
+def make_corpus(folder: Path, size: CorpusSize, seed: int = 0, processes: int = 2) -> None:
     """Write FOLDER: audio/, {train,dev,test}.jsonl.gz, truth.jsonl and, for the test set, validators/NAME.jsonl."""
     make_folder(folder)
     splits = ["train"] * size.train + ["dev"] * size.dev + ["test"] * size.test
     spoken = sentences(len(splits), seed)
     ids = [f"{split}-{n:04d}" for n, split in enumerate(splits, start=1)]
     rng = random.Random(f"annotation {seed}")
-    people = [Annotator(name, seed) for name in ANNOTATORS]
+    people = [Annotator(name, seed) for name in _ANNOTATORS]
     written = [rng.choice(people).write(sentence, rng) for sentence in spoken]
     written[: size.train] = spoil(written[: size.train], WRONG, rng)
     rows = zip(ids, splits, spoken, written, strict=True)

@@ -15,7 +15,7 @@ from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, write_text, writing
 from wildctc.progress import duration
 
-NOTES = "stages.json"
+_NOTES = "stages.json"
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ def run_stages(folder: Path, settings: str, stages: Sequence[Stage], say: Callab
         before = stage.name in notes
         if not before:
             begun = time.monotonic()
-            with log_to(folder / "log.txt"):
+            with _log_to(folder / "log.txt"):
                 result = stage.work()
             notes[stage.name] = {"result": result, "seconds": round(time.monotonic() - begun, 1)}
             content = {"settings": settings, "done": notes}
-            write_text(folder / NOTES, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+            write_text(folder / _NOTES, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         done = notes[stage.name]
         took = "done before" if before else duration(done["seconds"])
         say(f" {number}  {stage.name:<10} {done['result']:<72} {took:>11}")
@@ -50,7 +50,7 @@ def run_stages(folder: Path, settings: str, stages: Sequence[Stage], say: Callab
 
 def _read_notes(folder: Path, settings: str) -> dict[str, dict[str, Any]]:
     make_folder(folder)
-    path = folder / NOTES
+    path = folder / _NOTES
     if not path.exists():
         if any(folder.iterdir()):
             raise WildCTCError(f"{folder}: not empty, and not the folder of a demo; give another one with --out")
@@ -66,7 +66,7 @@ def _read_notes(folder: Path, settings: str) -> dict[str, dict[str, Any]]:
 
 
 @contextmanager
-def log_to(path: Path) -> Iterator[None]:
+def _log_to(path: Path) -> Iterator[None]:
     """Send the package's messages to a file while the demo speaks for itself."""
     logger = logging.getLogger("wildctc")
     with writing(path):

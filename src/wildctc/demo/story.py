@@ -11,9 +11,9 @@ from wildctc.demo.simulated_annotators import Kind
 from wildctc.scoring.comparison import RelativeChange
 from wildctc.terminal import table
 
-LOOKED_AT = 50  # words that somebody would listen to
-SHOWN = 10
-KINDS: dict[Kind, tuple[str, str]] = {  # of one word, of several
+_LOOKED_AT = 50  # words that somebody would listen to
+_SHOWN = 10
+_KINDS: dict[Kind, tuple[str, str]] = {  # of one word, of several
     "wrong": ("wrong on purpose", "wrong on purpose"),
     "slip": ("a slip of the annotator", "slips of annotators"),
     "variant": ("another spelling", "other spellings"),
@@ -21,12 +21,12 @@ KINDS: dict[Kind, tuple[str, str]] = {  # of one word, of several
 }
 
 
-def chance(ranked: Sequence[Suspect], looked_at: int = LOOKED_AT) -> float:
+def chance(ranked: Sequence[Suspect], looked_at: int = _LOOKED_AT) -> float:
     """How many deliberately wrong words so many words chosen at random would hold."""
     return looked_at * sum(s.kind == "wrong" for s in ranked) / len(ranked)
 
 
-def hits(ranked: Sequence[Suspect], looked_at: int = LOOKED_AT) -> int:
+def hits(ranked: Sequence[Suspect], looked_at: int = _LOOKED_AT) -> int:
     """How many of the most suspicious words are deliberately wrong."""
     return sum(s.kind == "wrong" for s in ranked[:looked_at])
 
@@ -34,7 +34,7 @@ def hits(ranked: Sequence[Suspect], looked_at: int = LOOKED_AT) -> int:
 def tell_suspects(found: Mapping[str, Sequence[Suspect]]) -> str:
     """found: for each system all words of the training transcripts, most suspicious first; the story is the last's."""
     name, ranked = list(found.items())[-1]
-    wrong, worst = sum(s.kind == "wrong" for s in ranked), ranked[:LOOKED_AT]
+    wrong, worst = sum(s.kind == "wrong" for s in ranked), ranked[:_LOOKED_AT]
     caught = hits(ranked)
     story = (
         f"{wrong:,} of {len(ranked):,} words of the training transcripts were deliberately mis-transcribed; nobody said"
@@ -47,15 +47,15 @@ def tell_suspects(found: Mapping[str, Sequence[Suspect]]) -> str:
     rows.append(["chance", *(f"{chance(ranked, depth):.1f}" for depth in depths)])
     counts = table(["wrong words among the most suspicious", *map(str, depths)], rows)
     listed = [
-        [str(n), s.written, s.heard or "(nothing)", KINDS[s.kind][0] + (f": {s.spoken}" if s.kind != "right" else "")]
-        for n, s in enumerate(ranked[:SHOWN], start=1)
+        [str(n), s.written, s.heard or "(nothing)", _KINDS[s.kind][0] + (f": {s.spoken}" if s.kind != "right" else "")]
+        for n, s in enumerate(ranked[:_SHOWN], start=1)
     ]
     return f"{story}\n\n{_left(['', 'written', 'heard', 'in truth'], listed)}\n\n{counts}"
 
 
 def _others(kinds: Counter[Kind]) -> str:
     rest = [
-        f"{kinds[kind]} {texts[kinds[kind] > 1]}" for kind, texts in KINDS.items() if kind != "wrong" and kinds[kind]
+        f"{kinds[kind]} {texts[kinds[kind] > 1]}" for kind, texts in _KINDS.items() if kind != "wrong" and kinds[kind]
     ]
     return f"\nThe others: {', '.join(rest)}." if rest else ""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wildctc.disagreement.dissent import Disagreement, Units, disagreements
+from wildctc.disagreement.dissent import Disagreement, UnitDissent, disagreements
 from wildctc.disagreement.transcripts import Annotated
 from wildctc.errors import WildCTCError
 from wildctc.probe.records import ProbedUtterance, read_probe
@@ -19,12 +19,12 @@ from wildctc.scoring.bootstrap import RESAMPLES
 from wildctc.scoring.class_means import ClassMeans, compare_means
 from wildctc.scoring.comparison import tell_apart
 
-KINDS = ("characters", "words", "insertions")
+UNIT_KINDS = ("characters", "words", "insertions")
 AGREED, DISPUTED, UNANIMOUS = 0, 1, 2  # classes of units; class 2 + d: disputed, changed by d annotators
 
 
 @dataclass(frozen=True)
-class System:
+class ProbedSystem:
     """What a system's probe says about each utterance: its values for the units of each kind."""
 
     name: str
@@ -52,7 +52,7 @@ class Disputes:
     """Everything `wildctc disagree` reports. classes: of units, as `Group.counts` and `Group.compared` have them."""
 
     groups: list[Group]
-    systems: list[System]
+    systems: list[ProbedSystem]
     classes: list[str]
     annotators: int
     left_out: dict[str, str]
@@ -61,7 +61,7 @@ class Disputes:
 
 def find_disputes(
     utterances: Sequence[Annotated],
-    systems: Sequence[System] = (),
+    systems: Sequence[ProbedSystem] = (),
     left_out: dict[str, str] | None = None,
     *,
     resamples: int = RESAMPLES,
@@ -77,9 +77,11 @@ def find_disputes(
     found = disagreements([u.reference for u in utterances], [list(u.transcripts.values()) for u in utterances])
     most = max(one.annotators for one in found)
     kinds = [
-        kind for kind in KINDS if systems and all(s.values[u.id][kind] is not None for s in systems for u in utterances)
+        kind
+        for kind in UNIT_KINDS
+        if systems and all(s.values[u.id][kind] is not None for s in systems for u in utterances)
     ]
-    counts = {kind: _sums([_classes(getattr(one, kind)) for one in found], most) for kind in KINDS}
+    counts = {kind: _sums([_classes(getattr(one, kind)) for one in found], most) for kind in UNIT_KINDS}
     sums = {kind: _system_sums(kind, utterances, found, systems, most) for kind in kinds}
     groups = []
     for language, split in _group_keys(utterances):
@@ -90,7 +92,7 @@ def find_disputes(
             )
             for kind in kinds
         }
-        totals = {kind: counts[kind][chosen].sum(axis=0).astype(int) for kind in KINDS}
+        totals = {kind: counts[kind][chosen].sum(axis=0).astype(int) for kind in UNIT_KINDS}
         groups.append(Group(language, split, [found[i] for i in chosen], totals, compared))
     annotators = len({annotator for u in utterances for annotator in u.transcripts})
     classes = ["agreed", "disputed", "unanimous", *(f"d={d}" for d in range(1, most + 1))]
@@ -108,7 +110,7 @@ def _group_keys(utterances: Sequence[Annotated]) -> list[tuple[str | None, str |
     return keys + [pair for pair in both if len(languages) > 1 and len(splits) > 1]
 
 
-def _classes(units: Units) -> np.ndarray:
+def _classes(units: UnitDissent) -> np.ndarray:
     """(units,): agreed, unanimous, or 2 + d of a disputed one."""
     return np.where(units.unanimous, UNANIMOUS, np.where(units.dissent > 0, UNANIMOUS + units.dissent, AGREED))
 
@@ -125,7 +127,11 @@ def _sums(classes: Sequence[np.ndarray], most: int, values: Sequence[np.ndarray]
 
 
 def _system_sums(
-    kind: str, utterances: Sequence[Annotated], found: Sequence[Disagreement], systems: Sequence[System], most: int
+    kind: str,
+    utterances: Sequence[Annotated],
+    found: Sequence[Disagreement],
+    systems: Sequence[ProbedSystem],
+    most: int,
 ) -> np.ndarray:
     """(systems, utterances, classes)."""
     classes = [_classes(getattr(one, kind)) for one in found]
@@ -139,7 +145,7 @@ def _system_sums(
 # --------------------------------------------------------------------------------------------------------------- probes
 
 
-def read_systems(paths: Sequence[str | Path], utterances: Sequence[Annotated]) -> list[System]:
+def read_systems(paths: Sequence[str | Path], utterances: Sequence[Annotated]) -> list[ProbedSystem]:
     """The systems that probed the utterances; their self-loop weights must be the same.
 
     A character has the bypass probability of the token that it is part of. A place between characters has an expected
@@ -156,7 +162,7 @@ def read_systems(paths: Sequence[str | Path], utterances: Sequence[Annotated]) -
                 values[utterance.id] = _values(utterance, references[utterance.id], path, self_loop is not None)
         if not values:
             raise WildCTCError(f"{path}: none of its utterances is in the reference with two transcripts")
-        systems.append(System(name, self_loop, values))
+        systems.append(ProbedSystem(name, self_loop, values))
         if self_loop != systems[0].self_loop:
             raise WildCTCError(
                 f"{paths[0]} and {path} were probed with different self-loop weights ({systems[0].self_loop} and "

@@ -17,13 +17,13 @@ import numpy as np
 from wildctc.disagreement.text_alignment import align_texts, code_points
 from wildctc.errors import WildCTCError
 
-WORD = re.compile("[^ ]+")
-DELETED = -1  # in the place of a code point
+_WORD = re.compile("[^ ]+")
+_DELETED = -1  # in the place of a code point
 JOINED = "‿"  # in a word's alternative: written together with its neighbour
 
 
 @dataclass(frozen=True)
-class Units:
+class UnitDissent:
     """One kind of units of one utterance, in the order of the text.
 
     dissent: (units,) how many annotators change each. unanimous: (units,) whether all of them to the same.
@@ -38,7 +38,7 @@ class Units:
 
 
 @dataclass(frozen=True)
-class Change:
+class _WordChange:
     """What one annotator wrote for one word. edits: characters changed, inserted or lost, a lost space among them."""
 
     text: str
@@ -57,9 +57,9 @@ class Disagreement:
 
     reference: str
     annotators: int
-    characters: Units
-    words: Units
-    insertions: Units
+    characters: UnitDissent
+    words: UnitDissent
+    insertions: UnitDissent
     spans: list[tuple[int, int]]
     one_character: np.ndarray
     only_inserts: np.ndarray
@@ -93,7 +93,7 @@ class _Aligned:
     def __init__(self, pair: tuple[str, str], places: np.ndarray) -> None:
         reference, self.text = pair
         self.places = places
-        self.theirs = np.append(code_points(self.text), DELETED)[places]  # place −1 is the last: deleted
+        self.theirs = np.append(code_points(self.text), _DELETED)[places]  # place −1 is the last: deleted
         self.changed = self.theirs != code_points(reference)
         partners = np.full(len(self.text), -1)
         partners[places[places >= 0]] = np.flatnonzero(places >= 0)
@@ -114,10 +114,10 @@ class _Aligned:
     @cached_property
     def inserted_words(self) -> int:
         """Words of which the reference has nothing."""
-        spans = (word.span() for word in WORD.finditer(self.text)) if self.insertions else ()
+        spans = (word.span() for word in _WORD.finditer(self.text)) if self.insertions else ()
         return sum(max(self.partners[start:stop]) < 0 for start, stop in spans)
 
-    def changes(self, starts: np.ndarray, stops: np.ndarray) -> dict[int, Change]:
+    def changes(self, starts: np.ndarray, stops: np.ndarray) -> dict[int, _WordChange]:
         """The words that are changed: those that do not stand whole and alone in the text."""
         if not self.insertions and not self.changed.any():
             return {}
@@ -128,10 +128,10 @@ class _Aligned:
         suspects = np.flatnonzero(~(whole & space[first] & space[last + 2]))
         return {word: self._change(int(starts[word]), int(stops[word])) for word in suspects.tolist()}
 
-    def _change(self, start: int, stop: int) -> Change:
+    def _change(self, start: int, stop: int) -> _WordChange:
         kept = [place for place in self.places[start:stop].tolist() if place >= 0]
         if not kept:
-            return Change("", stop - start, only_inserts=False)
+            return _WordChange("", stop - start, only_inserts=False)
         text, partners, first, last = self.text, self.partners, kept[0], kept[-1] + 1
         while first and partners[first - 1] < 0 and text[first - 1] != " ":
             first -= 1
@@ -141,11 +141,11 @@ class _Aligned:
         after = JOINED * (last < len(text) and text[last] != " ")
         other = int(self.changed[start:stop].sum()) + len(before) + len(after)
         edits = partners[first:last].count(-1) + other
-        return Change(before + text[first:last] + after, edits, only_inserts=other == 0)
+        return _WordChange(before + text[first:last] + after, edits, only_inserts=other == 0)
 
 
 def _disagreement(reference: str, aligned: Sequence[_Aligned]) -> Disagreement:
-    spans = [word.span() for word in WORD.finditer(reference)]
+    spans = [word.span() for word in _WORD.finditer(reference)]
     starts, stops = np.array(spans, dtype=int).reshape(-1, 2).T
     changed, theirs = np.stack([a.changed for a in aligned]), np.stack([a.theirs for a in aligned])
     changes = [a.changes(starts, stops) for a in aligned]
@@ -158,7 +158,7 @@ def _disagreement(reference: str, aligned: Sequence[_Aligned]) -> Disagreement:
     return Disagreement(
         reference,
         len(aligned),
-        Units(changed.sum(axis=0), changed.all(axis=0) & (theirs == theirs[0]).all(axis=0)),
+        UnitDissent(changed.sum(axis=0), changed.all(axis=0) & (theirs == theirs[0]).all(axis=0)),
         words,
         _units([a.insertions for a in aligned], len(reference) + 1),
         spans,
@@ -170,11 +170,11 @@ def _disagreement(reference: str, aligned: Sequence[_Aligned]) -> Disagreement:
     )
 
 
-def _units(alternatives: Sequence[Mapping[int, str]], count: int) -> Units:
+def _units(alternatives: Sequence[Mapping[int, str]], count: int) -> UnitDissent:
     """Units from what each annotator has instead of those that he changes."""
     dissent, unanimous = np.zeros(count, dtype=int), np.zeros(count, dtype=bool)
     for unit in {unit for theirs in alternatives for unit in theirs}:
         texts = [theirs.get(unit) for theirs in alternatives]
         dissent[unit] = len(texts) - texts.count(None)
         unanimous[unit] = dissent[unit] == len(texts) and len(set(texts)) == 1
-    return Units(dissent, unanimous)
+    return UnitDissent(dissent, unanimous)

@@ -10,9 +10,9 @@ import numpy as np
 from wildctc.disagreement.by_class import DISPUTED, UNANIMOUS, Disputes
 from wildctc.errors import MissingExtra
 
-COLOURS = ("#333333", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7d00")
-MARKERS = "osD^vPX*"
-PANELS = {"characters": "Characters", "words": "Words"}
+_COLOURS = ("#333333", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a7d00")
+_MARKERS = "osD^vPX*"
+_PANELS = {"characters": "Characters", "words": "Words"}
 
 
 def as_svg(disputes: Disputes) -> str:
@@ -26,8 +26,8 @@ def as_svg(disputes: Disputes) -> str:
     with rc_context(style):  # the salt: the same numbers give the same file
         width = 4.6 + 0.25 * len(disputes.classes)
         figure = Figure(figsize=(2 * width, 4.4), layout="constrained")
-        panels = figure.subplots(1, len(PANELS))
-        for axes, (kind, title) in zip(panels, PANELS.items(), strict=True):
+        panels = figure.subplots(1, len(_PANELS))
+        for axes, (kind, title) in zip(panels, _PANELS.items(), strict=True):
             _draw(axes, disputes, kind)
             axes.set_title(title, loc="left", fontweight="bold")
             axes.set_xlabel("class of units, and their number; d: annotators who change them")
@@ -53,8 +53,8 @@ def _draw(axes: Any, disputes: Disputes, kind: str) -> None:
             places + offset,
             value,
             yerr=np.maximum([value - low, high - value], 0),  # equal but for rounding, where units are few
-            fmt=MARKERS[i % len(MARKERS)],
-            color=COLOURS[i % len(COLOURS)],
+            fmt=_MARKERS[i % len(_MARKERS)],
+            color=_COLOURS[i % len(_COLOURS)],
             markersize=5,
             capsize=2,
             elinewidth=1.2,

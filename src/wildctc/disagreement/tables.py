@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from wildctc.disagreement.by_class import AGREED, DISPUTED, KINDS, UNANIMOUS, Disputes, Group
+from wildctc.disagreement.by_class import AGREED, DISPUTED, UNANIMOUS, UNIT_KINDS, Disputes, Group
 from wildctc.scoring.class_means import ClassMeans
 from wildctc.terminal import table
 
-MEANS = {
+_MEANS = {
     "characters": "Mean bypass probability of characters",
     "words": "Mean bypass probability of words",
     "insertions": "Mean number of unwritten sounds heard between characters",
@@ -52,7 +52,7 @@ def _utterances(count: int) -> str:
 def _count_table(disputes: Disputes) -> str:
     header = ["units", "all", "agreed", "", "disputed", "", "unanimous", "", *disputes.classes[UNANIMOUS + 1 :]]
     rows = []
-    for kind in KINDS:
+    for kind in UNIT_KINDS:
         for group in disputes.groups:
             counts = group.counts[kind]
             total = counts.sum() - counts[DISPUTED]
@@ -99,7 +99,7 @@ def _mean_table(disputes: Disputes, kind: str) -> str:
         return [*(_number(found.mean[i, c, 0], ".4f") for c in shown), _number(found.ratio[i, 0], ".1f")]
 
     rows = _system_rows(disputes, kind, row, first=0)
-    return f"{MEANS[kind]}\n\n{table(['', *(disputes.classes[c] for c in shown), 'ratio'], rows)}"
+    return f"{_MEANS[kind]}\n\n{table(['', *(disputes.classes[c] for c in shown), 'ratio'], rows)}"
 
 
 def _change_table(disputes: Disputes, kind: str) -> str:
@@ -165,7 +165,7 @@ def as_json(disputes: Disputes, settings: dict[str, Any]) -> str:
     for group in disputes.groups:
         numbers: dict[str, Any] = {"language": group.language, "split": group.split, "utterances": len(group.found)}
         numbers |= {"disputed_words": _word_numbers(group)}
-        for kind in KINDS:
+        for kind in UNIT_KINDS:
             counts = dict(zip(disputes.classes, group.counts[kind].tolist(), strict=True))
             numbers[kind] = {"units": counts, "systems": _system_numbers(disputes, group, kind)}
         groups.append(numbers)
@@ -211,7 +211,7 @@ def _without_nan(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-CSV_HEADER = [
+_CSV_HEADER = [
     *("language", "split", "units", "class", "count", "system"),
     *(f"{name}{end}" for name in ("mean", "difference", "relative") for end in ("", "_low", "_high")),
     "p",
@@ -222,13 +222,13 @@ def as_csv(disputes: Disputes) -> str:
     """A row for each group, kind and class of units and system; without systems one for each class."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_HEADER)
+    writer.writerow(_CSV_HEADER)
     for group in disputes.groups:
-        for kind in KINDS:
+        for kind in UNIT_KINDS:
             for c, name in enumerate(disputes.classes):
                 start = [group.language or "", group.split or "", kind, name, group.counts[kind][c]]
                 for numbers in _csv_numbers(disputes, group, kind, c):
-                    writer.writerow([*start, *numbers, *[""] * (len(CSV_HEADER) - len(start) - len(numbers))])
+                    writer.writerow([*start, *numbers, *[""] * (len(_CSV_HEADER) - len(start) - len(numbers))])
     return text.getvalue()
 
 

@@ -24,12 +24,12 @@ import numpy as np
 from wildctc.errors import MissingExtra
 from wildctc.progress import progress
 
-CELLS = 1 << 15  # of one row of all tables together: some arrays of that fit into a core's cache
-PAIR, DELETION = 0, 1  # steps back through a table; 2 is an insertion
-SPACE, NOTHING = 8, 16  # kinds of characters, beside 1 (first of its word) + 2 (last of its word)
+_CELLS = 1 << 15  # of one row of all tables together: some arrays of that fit into a core's cache
+_PAIR, _DELETION = 0, 1  # steps back through a table; 2 is an insertion
+_SPACE, _NOTHING = 8, 16  # kinds of characters, beside 1 (first of its word) + 2 (last of its word)
 
 
-class Texts(NamedTuple):
+class _Texts(NamedTuple):
     """A reference, another text, and the band: partners in it are low … low + width − 1 characters further on."""
 
     reference: str
@@ -65,7 +65,7 @@ def align_texts(pairs: Sequence[tuple[str, str]]) -> list[np.ndarray]:
     return [found[pair] for pair in pairs]
 
 
-def _with_band(reference: str, other: str) -> Texts:
+def _with_band(reference: str, other: str) -> _Texts:
     try:
         from rapidfuzz.distance import Levenshtein
     except ImportError:
@@ -74,27 +74,27 @@ def _with_band(reference: str, other: str) -> Texts:
     edits, longer = 2 * Levenshtein.distance(reference, other), len(other) - len(reference)
     low, high = -((edits - longer) // 2), (edits + longer) // 2
     low, high = max(low, -len(reference)), min(high, len(other))
-    return Texts(reference, other, low, high - low + 1)
+    return _Texts(reference, other, low, high - low + 1)
 
 
-def _batches(texts: Iterable[Texts]) -> Iterator[list[Texts]]:
+def _batches(texts: Iterable[_Texts]) -> Iterator[list[_Texts]]:
     """Texts with similar bands together, the longest references first."""
     for _, alike in groupby(sorted(texts, key=_size), key=_size):
-        batch: list[Texts] = []
+        batch: list[_Texts] = []
         for one in sorted(alike, key=lambda texts: -len(texts.reference)):
-            if batch and (len(batch) + 1) * one.width > CELLS:
+            if batch and (len(batch) + 1) * one.width > _CELLS:
                 yield batch
                 batch = []
             batch.append(one)
         yield batch
 
 
-def _size(texts: Texts) -> int:
+def _size(texts: _Texts) -> int:
     """About the same for bands of about the same width."""
     return round(3 * math.log2(texts.width))
 
 
-def _align(batch: Sequence[Texts]) -> Iterator[np.ndarray]:
+def _align(batch: Sequence[_Texts]) -> Iterator[np.ndarray]:
     """Step back through the tables from their ends, all at once."""
     steps = _steps(batch)
     i = np.array([len(texts.reference) for texts in batch])
@@ -104,15 +104,15 @@ def _align(batch: Sequence[Texts]) -> Iterator[np.ndarray]:
     rows = np.flatnonzero(i)
     while len(rows):
         step = steps[i[rows], rows, column[rows]]
-        paired = rows[step == PAIR]
+        paired = rows[step == _PAIR]
         places[paired, i[paired] - 1] = i[paired] + low[paired] + column[paired] - 1
-        i[rows] -= step <= DELETION
-        column[rows] += (step == DELETION).astype(int) - (step > DELETION)
+        i[rows] -= step <= _DELETION
+        column[rows] += (step == _DELETION).astype(int) - (step > _DELETION)
         rows = rows[i[rows] > 0]  # what is left of the other when the reference is used up was inserted before it
     return (row[: len(texts.reference)] for row, texts in zip(places, batch, strict=True))
 
 
-def _steps(batch: Sequence[Texts]) -> np.ndarray:
+def _steps(batch: Sequence[_Texts]) -> np.ndarray:
     """The last step of the best alignment of i characters of each reference with i + low + column of its other.
 
     Returns (i, texts, column) of uint8. Kept is the cost of each alignment minus that of deleting and inserting all,
@@ -143,12 +143,12 @@ def _steps(batch: Sequence[Texts]) -> np.ndarray:
 def _characters(texts: Sequence[tuple[str, int]], width: int) -> tuple[np.ndarray, np.ndarray]:
     """Code points and kinds of characters, (texts, width); each text begins at a column of its own."""
     codes = np.full((len(texts), width), -1, dtype=np.int32)
-    kinds = np.full((len(texts), width), NOTHING, dtype=np.uint8)
+    kinds = np.full((len(texts), width), _NOTHING, dtype=np.uint8)
     for row, (text, first) in enumerate(texts):
         points = code_points(text)
         space = np.concatenate([[True], points == ord(" "), [True]])
         codes[row, first : first + len(text)] = points[: width - first]
-        kind = np.where(space[1:-1], SPACE, space[:-2] + 2 * space[2:])
+        kind = np.where(space[1:-1], _SPACE, space[:-2] + 2 * space[2:])
         kinds[row, first : first + len(text)] = kind[: width - first]
     return codes, kinds
 

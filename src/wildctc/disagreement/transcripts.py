@@ -20,8 +20,8 @@ from wildctc.scoring.hypotheses import read_references
 from wildctc.terminal import name_some
 from wildctc.text.normalisation import Normalizer
 
-COLUMNS = ("utterance", "text", "annotator")
-IGNORED = "-"  # a column of no interest
+_COLUMNS = ("utterance", "text", "annotator")
+_IGNORED = "-"  # a column of no interest
 
 
 @dataclass
@@ -180,9 +180,9 @@ def _read_table(path: Path, columns: Sequence[str] | None, header: bool) -> Iter
 def _guess(cells: Sequence[str], where: str) -> Sequence[str]:
     if len(cells) not in (2, 3):
         raise WildCTCError(
-            f"{where}: {len(cells)} columns: name them in their order, as in --columns {','.join(COLUMNS)}"
+            f"{where}: {len(cells)} columns: name them in their order, as in --columns {','.join(_COLUMNS)}"
         )
-    return COLUMNS[: len(cells)]
+    return _COLUMNS[: len(cells)]
 
 
 def parse_columns(value: str) -> list[str]:
@@ -192,10 +192,10 @@ def parse_columns(value: str) -> list[str]:
     ['annotator', '-', 'utterance', 'text']
     """
     columns = value.split(",")
-    named = [column for column in columns if column != IGNORED]
-    if unknown := [column for column in named if column not in COLUMNS]:
+    named = [column for column in columns if column != _IGNORED]
+    if unknown := [column for column in named if column not in _COLUMNS]:
         raise WildCTCError(
-            f"--columns: unknown {unknown[0]!r}; known: {', '.join(COLUMNS)}, and - for one of no interest"
+            f"--columns: unknown {unknown[0]!r}; known: {', '.join(_COLUMNS)}, and - for one of no interest"
         )
     if len(set(named)) < len(named) or not {"utterance", "text"} <= set(named):
         raise WildCTCError(f"--columns {value}: utterance and text are needed, each once")

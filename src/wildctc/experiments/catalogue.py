@@ -50,39 +50,39 @@ def grid(
 
 # ----------------------------------------------------------------------------------------------------- the paper's data
 
-LIBRISPEECH_SETS = ("dev-clean", "dev-other", "test-clean", "test-other")
+_LIBRISPEECH_SETS = ("dev-clean", "dev-other", "test-clean", "test-other")
 # All layers of the frozen models would take 280 GB (a language of FLEURS) to 1.1 TB (LibriSpeech), so they are computed
 # in each epoch, on the GPU if there is one, unless --data.cache says where there is room.
-FROZEN: dict[str, Value] = {"data.cache": "null", "data.workers": 0}
+_FROZEN: dict[str, Value] = {"data.cache": "null", "data.workers": 0}
 
 
-def librispeech(name: str, recipe: str, folder: str = "") -> Task:
+def _librispeech(name: str, recipe: str, folder: str = "") -> Task:
     words = ("prepare", "librispeech", "{corpus}", "{data}/librispeech", "--lower")
-    step = Step("librispeech/rejected.jsonl", (*words, "--subsets", "train-clean-100", *LIBRISPEECH_SETS))
-    tests = {test: f"librispeech/{test}.jsonl.gz" for test in LIBRISPEECH_SETS[2:]}
-    return Task(name, recipe, "librispeech", (step,), tests, 100.6, folder, FROZEN)
+    step = Step("librispeech/rejected.jsonl", (*words, "--subsets", "train-clean-100", *_LIBRISPEECH_SETS))
+    tests = {test: f"librispeech/{test}.jsonl.gz" for test in _LIBRISPEECH_SETS[2:]}
+    return Task(name, recipe, "librispeech", (step,), tests, 100.6, folder, _FROZEN)
 
 
-def librispeech_10h() -> Task:
+def _librispeech_10h() -> Task:
     """Random 10 h, the same for everybody; what is reported is WER on the validation sets, pooled.
 
     A step is one batch of 120 s, as for FLEURS: with the 480 s of 100 h a run would end within the warm-up.
     """
     name = "librispeech-10h"
     words = ("prepare", "librispeech", "{corpus}", "{data}/" + name, "--lower", "--hours", "10")
-    step = Step(f"{name}/rejected.jsonl", (*words, "--subsets", "train-clean-100", *LIBRISPEECH_SETS[:2]))
+    step = Step(f"{name}/rejected.jsonl", (*words, "--subsets", "train-clean-100", *_LIBRISPEECH_SETS[:2]))
     tests = {"dev-clean+dev-other": f"{name}/dev.jsonl.gz"}
-    return Task(name, "librispeech", name, (step,), tests, 10.0, train=FROZEN | {"optimizer.accumulate": 1})
+    return Task(name, "librispeech", name, (step,), tests, 10.0, train=_FROZEN | {"optimizer.accumulate": 1})
 
 
-def fleurs(language: str) -> Task:
+def _fleurs(language: str) -> Task:
     folder = f"fleurs/{language}"
     words = ("prepare", "fleurs", "{corpus}", "{data}/" + folder, "--language", language)
     step = Step(f"{folder}/rejected.jsonl", words)
-    return Task(language, "fleurs", folder, (step,), {"test": f"{folder}/test.jsonl.gz"}, 10.0, train=FROZEN)
+    return Task(language, "fleurs", folder, (step,), {"test": f"{folder}/test.jsonl.gz"}, 10.0, train=_FROZEN)
 
 
-def respin(language: str) -> Task:
+def _respin(language: str) -> Task:
     folder = f"respin/{language}"
     words = ("prepare", "respin", "{corpus}", "{data}/" + folder, "--language", language)
     step = Step(f"{folder}/rejected.jsonl", (*words, "--strip-punctuation", "--unique-sentences", "--hours", "30"))
@@ -103,15 +103,15 @@ WORD_TAUS = (0.90, 0.925, 0.95, 0.975)
 SELF_LOOPS = ((3.75, 0.999), (-1.0, 0.975), (-5.0, 0.975))
 
 
-def tau(value: float) -> Setting:
+def _tau(value: float) -> Setting:
     return Setting(f"tau{value:g}", {"τ": value}, {"schedule.bypass_tau": value, "schedule.self_loop_tau": value})
 
 
-def kappa(value: float) -> Setting:
+def _kappa(value: float) -> Setting:
     return Setting(f"kappa{value:g}", {"κ": value}, {"schedule.kappa": value})
 
 
-def retuned(word_tau: float, self_loop: float, self_tau: float) -> Setting:
+def _retuned(word_tau: float, self_loop: float, self_tau: float) -> Setting:
     train = {"word_bypass_tau": word_tau, "self_loop": self_loop, "self_loop_tau": self_tau}
     return Setting(
         f"word{word_tau:g}-self{self_loop:g}",
@@ -120,29 +120,29 @@ def retuned(word_tau: float, self_loop: float, self_tau: float) -> Setting:
     )
 
 
-RETUNED = [retuned(word_tau, *self_loop) for word_tau in WORD_TAUS for self_loop in SELF_LOOPS]
+_RETUNED = [_retuned(word_tau, *self_loop) for word_tau in WORD_TAUS for self_loop in SELF_LOOPS]
 
 # ----------------------------------------------------------------------------------------------------------------- Iban
 
 IBAN_EPOCH_SCALE = 6.0  # 30 / (9 epochs − 4 of plain CTC): the published schedule in the epochs that there are
 IBAN_H_LOW = 0.21  # of all entropy criteria: the smoothed dev entropy of plain CTC (seed 0) at its end, docs/results.md
 IBAN_H_LATER = 0.105  # half of it, thought of after its results were seen
-IBAN_AUDIT = "iban/test-audit.jsonl"
-IBAN_STEPS = (
+_IBAN_AUDIT = "iban/test-audit.jsonl"
+_IBAN_STEPS = (
     Step("iban/rejected.jsonl", ("prepare", "jsonl", "{corpus}", "{data}/iban", "--hours", "3.2")),
     # the seed of benchmarks/audit.py, so that the same characters are wrong
     Step(
-        IBAN_AUDIT,
-        ("corrupt", "{data}/iban/test.jsonl.gz", "-o", "{data}/" + IBAN_AUDIT, "--characters", "0.02", "--seed", "2"),
+        _IBAN_AUDIT,
+        ("corrupt", "{data}/iban/test.jsonl.gz", "-o", "{data}/" + _IBAN_AUDIT, "--characters", "0.02", "--seed", "2"),
     ),
 )
 
 
 def iban(name: str, data: str = "iban", steps: tuple[Step, ...] = ()) -> Task:
-    return Task(name, "iban-compare", data, IBAN_STEPS + steps, {"test": "iban/test.jsonl.gz"}, 3.2)
+    return Task(name, "iban-compare", data, _IBAN_STEPS + steps, {"test": "iban/test.jsonl.gz"}, 3.2)
 
 
-def iban_corrupted(kind: str, rate: str) -> Task:
+def _iban_corrupted(kind: str, rate: str) -> Task:
     """Training and validation transcripts with errors; the test set as it is."""
     folder = f"iban+{kind}"
     steps = []
@@ -152,7 +152,7 @@ def iban_corrupted(kind: str, rate: str) -> Task:
     return iban(folder, folder, tuple(steps))
 
 
-def small(criterion: str, name: str = "", shown: Mapping[str, Value] | None = None, **train: Value) -> Setting:
+def _small(criterion: str, name: str = "", shown: Mapping[str, Value] | None = None, **train: Value) -> Setting:
     """A criterion's schedule at the size of Iban (specification §8): one change for each family of schedules."""
     changed: dict[str, dict[str, Value]] = {
         "none": {},
@@ -162,38 +162,38 @@ def small(criterion: str, name: str = "", shown: Mapping[str, Value] | None = No
     return Setting(name, shown or {}, changed[CRITERIA[criterion].schedule] | train)
 
 
-def iban_grid(tasks: Sequence[Task], criteria: Sequence[str], seeds: Sequence[int]) -> tuple[Run, ...]:
-    return tuple(run for c in criteria for run in grid(tasks, [c], seeds, [small(c)]))
+def _iban_grid(tasks: Sequence[Task], criteria: Sequence[str], seeds: Sequence[int]) -> tuple[Run, ...]:
+    return tuple(run for c in criteria for run in grid(tasks, [c], seeds, [_small(c)]))
 
 
-def iban_runs() -> tuple[Run, ...]:
+def _iban_runs() -> tuple[Run, ...]:
     tasks, seeds = [iban("iban")], range(5)
     published = Setting("published", {"schedule": "published"})
     # Two questions that came up when results were in: does `otc-tw-h` delete because it relaxes early, and is it the
     # token arcs that set `otc-tw` apart from `otc-w-tuned`, or its self-loops?
     later = Setting("later", {"h_low": IBAN_H_LATER}, {"schedule.h_low": IBAN_H_LATER})
     loops: dict[str, Value] = {"schedule.self_loop": -5.0, "schedule.self_loop_tau": 0.775}
-    as_tw = small("otc-w-tuned", "loops", {"self-loops": "of otc-tw"}, **loops)
+    as_tw = _small("otc-w-tuned", "loops", {"self-loops": "of otc-tw"}, **loops)
     return (
-        *iban_grid(tasks, ("ctc", "otc-t", "otc-tw", "otc-tw-h"), seeds),
-        *iban_grid(tasks, ("otc-w", "otc-w-tuned", "otc-t-h"), seeds),
+        *_iban_grid(tasks, ("ctc", "otc-t", "otc-tw", "otc-tw-h"), seeds),
+        *_iban_grid(tasks, ("otc-w", "otc-w-tuned", "otc-t-h"), seeds),
         *grid(tasks, ("otc-t", "otc-tw", "otc-tw-h"), (0, 1), [published]),
         *grid(tasks, ["otc-tw-h"], (0, 1), [later]),
         *grid(tasks, ["otc-w-tuned"], (0, 1), [as_tw]),
     )
 
 
-def iban_length_runs() -> tuple[Run, ...]:
+def _iban_length_runs() -> tuple[Run, ...]:
     """The schedules of `iban`, once as there and once with twice as many epochs of the criterion."""
     runs: list[Run] = []
     for criterion in ("ctc", "otc-tw", "otc-tw-h"):
-        short = small(criterion, "", {"epochs": 9})
-        long = small(criterion, "epochs14", {"epochs": 14}, **{"training.epochs": 14})
+        short = _small(criterion, "", {"epochs": 9})
+        long = _small(criterion, "epochs14", {"epochs": 14}, **{"training.epochs": 14})
         runs += grid([iban("iban")], [criterion], (0, 1), [short, long])
     return tuple(runs)
 
 
-CORRUPTED = [iban_corrupted("characters", "0.05"), iban_corrupted("words", "0.15")]
+_CORRUPTED = [_iban_corrupted("characters", "0.05"), _iban_corrupted("words", "0.15")]
 
 # -------------------------------------------------------------------------------------------------------- Harper Valley
 
@@ -228,63 +228,61 @@ def harper_valley_runs() -> tuple[Run, ...]:
 
 # ---------------------------------------------------------------------------------------------------------- all of them
 
-TABLE_2 = (
+_TABLE_2 = (
     Experiment(
         "table2-librispeech",
         "train-clean-100, E-Branchformer",
-        grid([librispeech("librispeech", "librispeech")], SEVEN),
+        grid([_librispeech("librispeech", "librispeech")], SEVEN),
     ),
-    Experiment("table2-fleurs", "14 languages", grid(map(fleurs, FLEURS), SEVEN)),
-    Experiment("table2-respin", "9 languages, 30 h each", grid(map(respin, LANGUAGES), SEVEN)),
+    Experiment("table2-fleurs", "14 languages", grid(map(_fleurs, FLEURS), SEVEN)),
+    Experiment("table2-respin", "9 languages, 30 h each", grid(map(_respin, LANGUAGES), SEVEN)),
 )
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
-        *TABLE_2,
+        *_TABLE_2,
         Experiment(
             "table2",
             "the whole table, from results of the three above: run each with --keep DIR, then this with --from DIR",
-            tuple(run for part in TABLE_2 for run in part.runs),
+            tuple(run for part in _TABLE_2 for run in part.runs),
             only_kept=True,
         ),
         Experiment(
             "table3-conformer",
             "train-clean-100, Conformer",
-            grid([librispeech("librispeech", "librispeech-conformer", "librispeech-conformer")], SEVEN),
+            grid([_librispeech("librispeech", "librispeech-conformer", "librispeech-conformer")], SEVEN),
         ),
         Experiment(
             "figure2-tau",
             "OTC-T on 10 h of LibriSpeech, by τ",
-            grid([librispeech_10h()], ["ctc"]) + grid([librispeech_10h()], ["otc-t"], settings=map(tau, TAUS)),
+            grid([_librispeech_10h()], ["ctc"]) + grid([_librispeech_10h()], ["otc-t"], settings=map(_tau, TAUS)),
         ),
         Experiment(
             "figure2-kappa",
             "OTC-T with the entropy schedule on 10 h of LibriSpeech, by κ",
-            grid([librispeech_10h()], ["ctc"]) + grid([librispeech_10h()], ["otc-t-h"], settings=map(kappa, KAPPAS)),
+            grid([_librispeech_10h()], ["ctc"]) + grid([_librispeech_10h()], ["otc-t-h"], settings=map(_kappa, KAPPAS)),
         ),
         Experiment(
             "retune-otc-w",
             "OTC-W on 10 h of LibriSpeech: word bypass τ × self-loop (the grid is ours)",
-            grid([librispeech_10h()], ["ctc"]) + grid([librispeech_10h()], ["otc-w-tuned"], settings=RETUNED),
+            grid([_librispeech_10h()], ["ctc"]) + grid([_librispeech_10h()], ["otc-w-tuned"], settings=_RETUNED),
         ),
         Experiment(
             "table4-disagreement",
             "bypass probability where RESPIN's validators disagree, by the models of table2-respin",
-            grid(map(respin, LANGUAGES), SEVEN),
+            grid(map(_respin, LANGUAGES), SEVEN),
             disagreement=True,
         ),
-        Experiment("iban", "seven criteria on 3.2 h of Iban radio news", iban_runs(), IBAN_AUDIT),
+        Experiment("iban", "seven criteria on 3.2 h of Iban radio news", _iban_runs(), _IBAN_AUDIT),
         Experiment(
             "iban-corrupted",
             "the same with errors in the transcripts: 5% of characters, 15% of words",
-            iban_grid(CORRUPTED, ("ctc", "otc-w-tuned", "otc-t", "otc-tw"), range(3)),
-            IBAN_AUDIT,
+            _iban_grid(_CORRUPTED, ("ctc", "otc-w-tuned", "otc-t", "otc-tw"), range(3)),
+            _IBAN_AUDIT,
         ),
+        Experiment("harper-valley", "3 h of phone calls, transcribed by people or by a machine", harper_valley_runs()),
         Experiment(
-            "harper-valley", "3 h of phone calls, transcribed by people or by a machine", harper_valley_runs()
-        ),
-        Experiment(
-            "iban-length", "5 or 10 epochs of a criterion, its schedule unchanged", iban_length_runs(), IBAN_AUDIT
+            "iban-length", "5 or 10 epochs of a criterion, its schedule unchanged", _iban_length_runs(), _IBAN_AUDIT
         ),
     )
 }

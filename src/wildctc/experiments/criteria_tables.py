@@ -16,27 +16,27 @@ from wildctc.training.reports import WEIGHTS
 
 
 @dataclass(frozen=True)
-class Compared:
+class AgainstControl:
     """A system and its difference to plain CTC, if there is plain CTC and this is another."""
 
     system: System
     paired: Paired | None
 
 
-def compare_systems(systems: Sequence[System], resamples: int = RESAMPLES) -> list[Compared]:
+def compare_systems(systems: Sequence[System], resamples: int = RESAMPLES) -> list[AgainstControl]:
     """Each with its control; systems with the same control are drawn together."""
     controls = [control_of(system, systems) for system in systems]
     found: dict[int, Paired] = {}
     for control in systems:
         own = {i: s.tests for i, s in enumerate(systems) if controls[i] is control and s is not control}
         found |= paired_differences(own, control.tests, resamples=resamples)
-    return [Compared(system, found.get(i)) for i, system in enumerate(systems)]
+    return [AgainstControl(system, found.get(i)) for i, system in enumerate(systems)]
 
 
 # --------------------------------------------------------------------------------------------------------------- tables
 
 
-def error_table(compared: Sequence[Compared], title: str) -> Table:
+def error_table(compared: Sequence[AgainstControl], title: str) -> Table:
     """Test WER and CER, and their differences to plain CTC; parts by task where there are several."""
     header = ["", "seeds", "WER", "Δ WER", "95% interval", "CER", "Δ CER", "95% interval"]
     return Table(
@@ -44,15 +44,15 @@ def error_table(compared: Sequence[Compared], title: str) -> Table:
     )
 
 
-def _error_row(one: Compared) -> list[Cell]:
+def _error_row(one: AgainstControl) -> list[Cell]:
     system = one.system
     wers, cers = ([run.errors(of).rate for run in system.finished.values()] for of in ("words", "characters"))
     wer, cer = one.paired or (None, None)
     return [
         Cell(system.name),
         Cell(str(len(system.finished)), "†" * bool(system.daggers) + "‡" * bool(system.diverged)),
-        *(Cell(percent(Spread.of(wers))), *_difference_cells(wer)),
-        *(Cell(percent(Spread.of(cers))), *_difference_cells(cer)),
+        *(Cell(_percent(Spread.of(wers))), *_difference_cells(wer)),
+        *(Cell(_percent(Spread.of(cers))), *_difference_cells(cer)),
     ]
 
 
@@ -65,7 +65,7 @@ def _difference_cells(difference: Difference | None) -> list[Cell]:
     return [Cell(value, bold=difference.certain), Cell(f"{low} … {high}")]
 
 
-def training_table(compared: Sequence[Compared], title: str) -> Table:
+def training_table(compared: Sequence[AgainstControl], title: str) -> Table:
     """Kinds of errors, the last epoch's weights, and what the model is sure of."""
     header = ["", "sub", "ins", "del", "dev WER", "entropy", "bypass", "self-loop", "word", "train %", "dev %", "AUC"]
     notes = ["means over seeds; sub, ins, del: errors in 100 words of the test"]
@@ -78,7 +78,7 @@ def training_table(compared: Sequence[Compared], title: str) -> Table:
     return Table(title, header, _by_task(compared, _training_row, title), notes)
 
 
-def _training_row(one: Compared) -> list[Cell]:
+def _training_row(one: AgainstControl) -> list[Cell]:
     runs = list(one.system.finished.values())
     kinds = [
         Spread.of([100 * getattr(e, kind) / max(e.reference, 1) for e in (run.errors() for run in runs)])
@@ -86,7 +86,7 @@ def _training_row(one: Compared) -> list[Cell]:
     ]
     histories = [run.metrics for run in runs if run.metrics]
     best = Spread.of([min(m["valid_wer"] for m in history) for history in histories])
-    last = {name: Spread.of([_number(history[-1].get(name)) for history in histories]) for name in LAST}
+    last = {name: Spread.of([_number(history[-1].get(name)) for history in histories]) for name in _LAST}
     auc = Spread.of([_auc(run) for run in runs])
     return [
         Cell(one.system.name),
@@ -94,19 +94,19 @@ def _training_row(one: Compared) -> list[Cell]:
         Cell(_plain(100 * best.mean, ".2f")),
         Cell(_plain(last["entropy"].mean, ".3f")),
         *(Cell(_plain(last[name].mean, ".3f" if abs(last[name].mean) < 1 else ".2f")) for name in WEIGHTS),
-        *(Cell(_plain(100 * last[name].mean, ".2f")) for name in POSTERIORS),
+        *(Cell(_plain(100 * last[name].mean, ".2f")) for name in _POSTERIORS),
         Cell(_plain(auc.mean, ".3f")),
     ]
 
 
-POSTERIORS = ("bypass_posterior_train", "bypass_posterior_dev")
-LAST = ("entropy", *WEIGHTS, *POSTERIORS)
+_POSTERIORS = ("bypass_posterior_train", "bypass_posterior_dev")
+_LAST = ("entropy", *WEIGHTS, *_POSTERIORS)
 
 
-def length_tables(compared: Sequence[Compared], resamples: int = RESAMPLES) -> list[Table]:
+def length_tables(compared: Sequence[AgainstControl], resamples: int = RESAMPLES) -> list[Table]:
     """Criterion × length: WER and its difference to plain CTC of that length; then entropy- minus epoch-indexed."""
-    lengths = sorted({float(one.system.setting[LENGTH]) for one in compared if LENGTH in one.system.setting})
-    found = {(one.system.criterion, float(one.system.setting.get(LENGTH, 0))): one for one in compared}
+    lengths = sorted({float(one.system.setting[_LENGTH]) for one in compared if _LENGTH in one.system.setting})
+    found = {(one.system.criterion, float(one.system.setting.get(_LENGTH, 0))): one for one in compared}
     criteria = list(dict.fromkeys(one.system.criterion for one in compared))
     rows: list[list[Cell] | str] = []
     for criterion in criteria:
@@ -125,7 +125,7 @@ def length_tables(compared: Sequence[Compared], resamples: int = RESAMPLES) -> l
     return [*tables, Table("By length: entropy- minus epoch-indexed, WER in points", header, rows)] if rows else tables
 
 
-LEVELS = {
+_LEVELS = {
     "token arcs alone": ("otc-t", CONTROL),
     "token arcs beside word arcs": ("otc-tw", "otc-w-tuned"),
     "word arcs alone": ("otc-w-tuned", CONTROL),
@@ -133,15 +133,15 @@ LEVELS = {
 }
 
 
-def level_tables(compared: Sequence[Compared], resamples: int = RESAMPLES) -> list[Table]:
+def level_tables(compared: Sequence[AgainstControl], resamples: int = RESAMPLES) -> list[Table]:
     """What each level of wildcards does, without the other and beside it: differences between criteria by task."""
     rows: list[list[Cell] | str] = []
     for task in dict.fromkeys(one.system.task for one in compared):
         found = {one.system.criterion: one for one in compared if one.system.task == task and not one.system.setting}
-        pairs = {name: _direct(found.get(a), found.get(b), resamples) for name, (a, b) in LEVELS.items()}
-        if any(pairs[name] is not None for name in list(LEVELS)[1::2]):
+        pairs = {name: _direct(found.get(a), found.get(b), resamples) for name, (a, b) in _LEVELS.items()}
+        if any(pairs[name] is not None for name in list(_LEVELS)[1::2]):
             rows += [task] if len({one.system.task for one in compared}) > 1 else []
-            rows += [_level_row(name, *LEVELS[name], pair) for name, pair in pairs.items() if pair is not None]
+            rows += [_level_row(name, *_LEVELS[name], pair) for name, pair in pairs.items() if pair is not None]
     header = ["", "", "seeds", "Δ WER", "95% interval", "Δ CER", "95% interval"]
     notes = ["in points, paired over the seeds that both have; the self-loops of these criteria differ too"]
     return [Table("What each level of wildcards adds", header, rows, notes)] if rows else []
@@ -152,16 +152,16 @@ def _level_row(name: str, criterion: str, other: str, pair: Paired) -> list[Cell
     return [Cell(name), Cell(f"{criterion} − {other}"), Cell(str(len(pair.wer.by_seed))), *differences]
 
 
-def _direct(one: Compared | None, other: Compared | None, resamples: int) -> Paired | None:
+def _direct(one: AgainstControl | None, other: AgainstControl | None, resamples: int) -> Paired | None:
     if one is None or other is None or not (one.system.tests and other.system.tests):
         return None
     return paired_differences({"": one.system.tests}, other.system.tests, resamples=resamples).get("")
 
 
-LENGTH = "epochs"  # the setting of `iban-length`
+_LENGTH = "epochs"  # the setting of `iban-length`
 
 
-def _by_task(compared: Sequence[Compared], row: Any, title: str) -> list[list[Cell] | str]:
+def _by_task(compared: Sequence[AgainstControl], row: Any, title: str) -> list[list[Cell] | str]:
     """With a heading for each task, unless there is one, which the title names."""
     tasks = dict.fromkeys(one.system.task for one in compared)
     rows: list[list[Cell] | str] = []
@@ -174,7 +174,7 @@ def _by_task(compared: Sequence[Compared], row: Any, title: str) -> list[list[Ce
 # ---------------------------------------------------------------------------------------------------------------- notes
 
 
-def _interval_notes(compared: Sequence[Compared]) -> list[str]:
+def _interval_notes(compared: Sequence[AgainstControl]) -> list[str]:
     found = [one.paired.wer for one in compared if one.paired]
     notes = ["±: standard deviation over seeds"] * any(len(one.system.finished) > 1 for one in compared)
     if not found:
@@ -192,7 +192,7 @@ def _interval_notes(compared: Sequence[Compared]) -> list[str]:
     return notes
 
 
-def _run_notes(compared: Sequence[Compared]) -> list[str]:
+def _run_notes(compared: Sequence[AgainstControl]) -> list[str]:
     daggers = [(one.system.name, weight) for one in compared for weight in one.system.daggers]
     notes = [
         f"† {name}: diverged, and was run again with {describe({'word bypass': weight})}" for name, weight in daggers
@@ -207,9 +207,9 @@ def _run_notes(compared: Sequence[Compared]) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------- numbers
 
 
-def percent(spread: Spread) -> str:
+def _percent(spread: Spread) -> str:
     """
-    >>> percent(Spread.of([0.41, 0.42, 0.43])), percent(Spread.of([0.41])), percent(Spread.of([]))
+    >>> _percent(Spread.of([0.41, 0.42, 0.43])), _percent(Spread.of([0.41])), _percent(Spread.of([]))
     ('42.00 ± 1.00', '41.00', '–')
     """
     if not spread.seeds:
@@ -230,12 +230,12 @@ def _auc(run: RunResult) -> float:
     return _number(run.audit.get("auc", [None])[0])
 
 
-def records(compared: Sequence[Compared]) -> list[dict[str, Any]]:
+def records(compared: Sequence[AgainstControl]) -> list[dict[str, Any]]:
     """For CSV: a line for each run, with the differences of its system."""
     lines = []
     for one in compared:
         for seed, run in one.system.runs.items():
-            line: dict[str, Any] = {"task": run.task, "criterion": run.criterion, "setting": setting_of(one.system)}
+            line: dict[str, Any] = {"task": run.task, "criterion": run.criterion, "setting": _setting_of(one.system)}
             line |= {"seed": seed, "diverged": run.diverged, "dagger": run.dagger}
             for name, of in (("wer", "words"), ("cer", "characters")):
                 errors = run.errors(of)
@@ -243,7 +243,7 @@ def records(compared: Sequence[Compared]) -> list[dict[str, Any]]:
                 kinds = ("substitutions", "insertions", "deletions", "reference")
                 line |= {f"{name}_{kind}": getattr(errors, kind) if run.tests else None for kind in kinds}
                 line |= _difference_record(name, getattr(one.paired, name) if one.paired else None, seed)
-            line |= {name: run.metrics[-1].get(name) if run.metrics else None for name in LAST}
+            line |= {name: run.metrics[-1].get(name) if run.metrics else None for name in _LAST}
             lines.append(line | {"audit_auc": _auc(run)})
     return lines
 
@@ -255,5 +255,5 @@ def _difference_record(name: str, difference: Difference | None, seed: int) -> d
     return {f"{name}_delta": difference.by_seed.get(seed)} | {f"{name}_delta{end}": x for end, x in ends.items()}
 
 
-def setting_of(system: System) -> str:
+def _setting_of(system: System) -> str:
     return "; ".join(f"{name}={value}" for name, value in system.setting.items())

@@ -16,11 +16,11 @@ from wildctc.training.run_folder import has_trunk, read_metrics
 
 # Hours of speech trained on in an hour by a recipe; others are scaled by what their encoder has to compute.
 # cpu: measured on one core beside other work. cuda: a guess, since nobody has measured the paper's recipes yet.
-DEFAULTS = {"cpu": ("iban-compare", 150.0, "measured"), "cuda": ("librispeech", 1000.0, "a guess")}
+_DEFAULTS = {"cpu": ("iban-compare", 150.0, "measured"), "cuda": ("librispeech", 1000.0, "a guess")}
 
 
 @dataclass(frozen=True)
-class Size:
+class _RunSize:
     """hours: of training speech, at each of so many speeds; epochs: that the run trains itself; to_go: of these."""
 
     hours: float
@@ -39,7 +39,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Rate:
+class _Rate:
     """value: hours of speech in an hour; why: where it comes from."""
 
     value: float
@@ -48,15 +48,15 @@ class Rate:
 
 def estimate(site: Site, runs: Sequence[Run], jobs: int, rate: float | None, shards: str | None) -> str:
     """The runs as a table, and how long those that are not done will take."""
-    hours = {run.task.place: training_hours(site, run) for run in runs}
+    hours = {run.task.place: _training_hours(site, run) for run in runs}
     count = int(shards.partition("/")[2]) if shards else 1
     parts = {f"shard {i}/{count}": site.experiment.shard(runs, f"{i}/{count}") for i in range(1, count + 1)}
     sizes = {
-        run: size_of(site, run, hours[run.task.place], {site.folder(other) for other in part})
+        run: _size_of(site, run, hours[run.task.place], {site.folder(other) for other in part})
         for part in parts.values()
         for run in part
     }
-    found = find_rate(site, sizes, rate)
+    found = _find_rate(site, sizes, rate)
     header = ["", "hours", "speeds", "epochs", "hours of speech", "time", ""]
     rows = [
         [
@@ -65,7 +65,7 @@ def estimate(site: Site, runs: Sequence[Run], jobs: int, rate: float | None, sha
             str(s.speeds),
             str(s.epochs),
             f"{s.speech:,.1f}",
-            clock(s.left / found.value),
+            _clock(s.left / found.value),
             s.state,
         ]
         for run, s in ((run, sizes[run]) for run in runs)
@@ -73,14 +73,14 @@ def estimate(site: Site, runs: Sequence[Run], jobs: int, rate: float | None, sha
     lines = [table(header, rows), "", f"{found.value:,.0f} hours of speech trained on in an hour: {found.why}"]
     for name, part in ({"all": list(runs)} | (parts if shards else {})).items():
         speech = sum(sizes[run].left for run in part)
-        side = f", {clock(speech / found.value / jobs)} with {jobs} side by side" if jobs > 1 else ""
+        side = f", {_clock(speech / found.value / jobs)} with {jobs} side by side" if jobs > 1 else ""
         lines.append(
-            f"{name}: {len(part)} runs, {speech:,.1f} hours of speech to go: {clock(speech / found.value)}{side}"
+            f"{name}: {len(part)} runs, {speech:,.1f} hours of speech to go: {_clock(speech / found.value)}{side}"
         )
     return "\n".join([*lines, "Features, decoding and probing are not counted."])
 
 
-def training_hours(site: Site, run: Run) -> float:
+def _training_hours(site: Site, run: Run) -> float:
     """Of the manifest, if it is there; about, if not."""
     config = site.config(run)
     path = site.data / run.task.data / config.data.train
@@ -90,37 +90,37 @@ def training_hours(site: Site, run: Run) -> float:
     return sum(length for length in lengths if length <= config.data.max_duration) / 3600
 
 
-def size_of(site: Site, run: Run, hours: float, beside: Collection[Path]) -> Size:
+def _size_of(site: Site, run: Run, hours: float, beside: Collection[Path]) -> _RunSize:
     """beside: folders of the runs that are run with it, whose epochs it may share."""
     config, state, trunk = site.config(run), site.state(run), site.trunk(run)
     shared = config.training.ctc_epochs if trunk is not None and (trunk in beside or has_trunk(trunk)) else 0
     done = max(shared, len(read_metrics(site.folder(run))))
     to_go = 0 if state in ("done", "diverged", "trained") else config.training.epochs - done
-    return Size(hours, len(config.data.speeds), config.training.epochs - shared, max(0, to_go), state)
+    return _RunSize(hours, len(config.data.speeds), config.training.epochs - shared, max(0, to_go), state)
 
 
-def find_rate(site: Site, sizes: dict[Run, Size], given: float | None) -> Rate:
+def _find_rate(site: Site, sizes: dict[Run, _RunSize], given: float | None) -> _Rate:
     if given is not None:
         if not given > 0:
             raise WildCTCError(f"--rate must be greater than 0, got {given:g}")
-        return Rate(given, "given")
+        return _Rate(given, "given")
     speech = seconds = 0.0
     for run, size in sizes.items():
         epochs = read_metrics(site.folder(run))
         speech += size.hours * size.speeds * len(epochs)
         seconds += sum(epoch["seconds"] for epoch in epochs)
     if seconds > 0:
-        return Rate(speech / seconds * 3600, f"measured on {seconds / 3600:.1f} h of training in {site.out}")
-    return default_rate(site.config(next(iter(sizes))))
+        return _Rate(speech / seconds * 3600, f"measured on {seconds / 3600:.1f} h of training in {site.out}")
+    return _default_rate(site.config(next(iter(sizes))))
 
 
-def default_rate(config: Config) -> Rate:
+def _default_rate(config: Config) -> _Rate:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    recipe, value, how = DEFAULTS[device]
+    recipe, value, how = _DEFAULTS[device]
     scaled = value * work(load_recipe(recipe)) / work(config)
-    return Rate(scaled, f"{how} for {recipe} on {device}, scaled to this encoder; give your own with --rate")
+    return _Rate(scaled, f"{how} for {recipe} on {device}, scaled to this encoder; give your own with --rate")
 
 
 def work(config: Config) -> float:
@@ -129,9 +129,9 @@ def work(config: Config) -> float:
     return e.blocks * e.d_model * (4 * e.ff_dim + 7 * e.d_model)
 
 
-def clock(hours: float) -> str:
+def _clock(hours: float) -> str:
     """
-    >>> clock(0), clock(0.51), clock(30.2)
+    >>> _clock(0), _clock(0.51), _clock(30.2)
     ('0:00 h', '0:31 h', '30:12 h')
     """
     minutes = round(60 * hours)

@@ -9,7 +9,7 @@ from typing import Any
 
 from wildctc.experiments import published_tables as published
 from wildctc.experiments.criteria_tables import (
-    Compared,
+    AgainstControl,
     compare_systems,
     error_table,
     length_tables,
@@ -17,7 +17,7 @@ from wildctc.experiments.criteria_tables import (
     records,
     training_table,
 )
-from wildctc.experiments.pictures import draw_curves, draw_differences, draw_rates, draw_sweep
+from wildctc.experiments.pictures import draw_differences, draw_learning_curves, draw_rates, draw_sweep
 from wildctc.experiments.results import RunResult
 from wildctc.experiments.systems import System, describe, group_runs
 from wildctc.experiments.table4 import bypass_records, bypass_tables
@@ -30,7 +30,7 @@ Results = Sequence[RunResult]
 
 
 @dataclass(frozen=True)
-class Report:
+class ExperimentOutput:
     """pictures: SVG, by what is put behind the experiment's name."""
 
     tables: list[Table]
@@ -38,7 +38,7 @@ class Report:
     pictures: dict[str, str] = field(default_factory=dict)
 
 
-def write_report(
+def write_outputs(
     experiment: str, results: Results, out: Path, missing: Sequence[str], remarks: Sequence[str] = ()
 ) -> str:
     """Write out/EXPERIMENT.{txt,md,csv,tex} and its pictures; return the text.
@@ -74,54 +74,56 @@ def _say_missing(missing: Sequence[str], done: int) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------- experiments
 
 
-def _table2(*corpora: str) -> Callable[[str, Results], Report]:
+def _table2(*corpora: str) -> Callable[[str, Results], ExperimentOutput]:
     """The paper's Table 2, or a part of it."""
     title = ", ".join(["Table 2", *corpora])
     return lambda _, results: _rates(title, results, published.table2().of(corpora or tuple(AVERAGES)))
 
 
-def _table3(experiment: str, results: Results) -> Report:
+def _table3(experiment: str, results: Results) -> ExperimentOutput:
     return _rates("Table 3", results, published.table3(), turned_tables)
 
 
-def _rates(title: str, results: Results, paper: Rates, lay_out: Callable[..., list[Table]] = rate_tables) -> Report:
+def _rates(
+    title: str, results: Results, paper: Rates, lay_out: Callable[..., list[Table]] = rate_tables
+) -> ExperimentOutput:
     found = measured(results, paper)
     pictures = {"": draw_rates(found, paper)} | _curves(group_runs(results))
-    return Report(lay_out(title, found, paper), rate_records(found, paper), pictures)
+    return ExperimentOutput(lay_out(title, found, paper), rate_records(found, paper), pictures)
 
 
-def _table4(experiment: str, results: Results) -> Report:
-    return Report(bypass_tables(results), bypass_records(results))
+def _table4(experiment: str, results: Results) -> ExperimentOutput:
+    return ExperimentOutput(bypass_tables(results), bypass_records(results))
 
 
-def _criteria(experiment: str, results: Results) -> Report:
+def _criteria(experiment: str, results: Results) -> ExperimentOutput:
     """Criteria against plain CTC, and what token and word arcs add to each other."""
     compared = compare_systems(group_runs(results))
     report = _compared(experiment, compared)
     return replace(report, tables=[*report.tables[:1], *level_tables(compared), *report.tables[1:]])
 
 
-def _lengths(experiment: str, results: Results) -> Report:
+def _lengths(experiment: str, results: Results) -> ExperimentOutput:
     """The same by length."""
     compared = compare_systems(group_runs(results))
     report = _compared(experiment, compared)
     return replace(report, tables=[*length_tables(compared), *report.tables])
 
 
-def _compared(experiment: str, compared: Sequence[Compared]) -> Report:
+def _compared(experiment: str, compared: Sequence[AgainstControl]) -> ExperimentOutput:
     tables = [error_table(compared, f"{experiment}: errors (%)"), training_table(compared, f"{experiment}: training")]
     pictures = {"": draw_differences(compared)} if any(one.paired for one in compared) else {}
-    return Report(tables, records(compared), pictures | _curves([one.system for one in compared]))
+    return ExperimentOutput(tables, records(compared), pictures | _curves([one.system for one in compared]))
 
 
-def _sweep(experiment: str, results: Results) -> Report:
+def _sweep(experiment: str, results: Results) -> ExperimentOutput:
     """Settings of one criterion against plain CTC."""
     compared = compare_systems(group_runs(results))
     swept = [one.system for one in compared if one.system.setting and one.system.finished]
     table = error_table(compared, f"{experiment}: errors (%)")
     table.notes.extend(_best_setting(swept))
     pictures = {"": draw_sweep([one.system for one in compared])} if swept else {}
-    return Report([table], records(compared), pictures)
+    return ExperimentOutput([table], records(compared), pictures)
 
 
 def _best_setting(swept: Sequence[System]) -> list[str]:
@@ -141,10 +143,10 @@ def _curves(systems: Sequence[System]) -> dict[str, str]:
     """A picture for each task."""
     tasks = dict.fromkeys(s.task for s in systems if any(run.metrics for run in s.runs.values()))
     ends = {task: f"-curves-{task}" if len(tasks) > 1 else "-curves" for task in tasks}
-    return {end: draw_curves([s for s in systems if s.task == task], task) for task, end in ends.items()}
+    return {end: draw_learning_curves([s for s in systems if s.task == task], task) for task, end in ends.items()}
 
 
-REPORTS: dict[str, Callable[[str, Results], Report]] = {
+REPORTS: dict[str, Callable[[str, Results], ExperimentOutput]] = {
     "table2": _table2(),  # given the results of all three
     "table2-librispeech": _table2("LibriSpeech"),
     "table2-fleurs": _table2("FLEURS"),

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from wildctc.errors import MissingExtra
-from wildctc.experiments.criteria_tables import Compared
+from wildctc.experiments.criteria_tables import AgainstControl
 from wildctc.experiments.differences import Difference, Spread
 from wildctc.experiments.systems import CONTROL, System, describe
-from wildctc.experiments.wer_matrix import CRITERIA, CTC, Rates, reduction
+from wildctc.experiments.wer_matrix import CTC, PAPER_CRITERIA, Rates, reduction
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; words are warm, tokens blue
-COLOURS = {
+_COLOURS = {
     "ctc": "#333333",
     "otc-w": "#e69f00",
     "otc-w-tuned": "#8a7d00",
@@ -27,9 +27,9 @@ COLOURS = {
     "otc-tw-h": "#cc79a7",
     "btc": "#009e73",
 }
-MARKERS = dict(zip(COLOURS, "osPD^vXh", strict=True))
-LINES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1, 1, 1)))  # settings of a criterion
-STYLE: Any = {
+_MARKERS = dict(zip(_COLOURS, "osPD^vXh", strict=True))
+_LINES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1, 1, 1)))  # settings of a criterion
+_STYLE: Any = {
     "svg.hashsalt": "wildctc",  # the same numbers give the same file
     "font.size": 10,
     "axes.spines.top": False,
@@ -57,33 +57,33 @@ def _drawing(width: float, height: float) -> Iterator[tuple[Any, Callable[[], st
         figure.savefig(buffer, format="svg", metadata={"Date": None})
         return buffer.getvalue()
 
-    with rc_context(STYLE):
+    with rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, svg
 
 
 # ------------------------------------------------------------------------------------------------------ learning curves
 
-PANELS = {
+_PANELS = {
     "Held-out WER (%), greedy": ("valid_wer", 100.0),
     "Held-out predictive entropy": ("entropy", 1.0),
     "Letters bypassed in training transcripts (%)": ("bypass_posterior_train", 100.0),
 }
 
 
-def draw_curves(systems: Sequence[System], title: str = "") -> str:
+def draw_learning_curves(systems: Sequence[System], title: str = "") -> str:
     """By epoch: means over seeds, and a thin line for each seed. What is shared with plain CTC is drawn as that."""
     systems = [system for system in systems if any(run.metrics for run in system.runs.values())]
     shared = max(_shared(system) for system in systems)
     with _drawing(10, 9.6) as (figure, svg):
         wer, entropy, doubts, names, *weights = figure.subplots(3, 2, sharex=True).flat
-        for axes, (heading, (name, scale)) in zip((wer, entropy, doubts), PANELS.items(), strict=True):
+        for axes, (heading, (name, scale)) in zip((wer, entropy, doubts), _PANELS.items(), strict=True):
             axes.set_title(heading)
             for system, line in _with_lines(systems):
                 _curve(axes, system, name, scale, line)
             axes.set_ylim(bottom=0)
         _zoom(wer, systems)
-        for axes, (heading, name) in zip(weights, WEIGHTS.items(), strict=True):
+        for axes, (heading, name) in zip(weights, _WEIGHTS.items(), strict=True):
             axes.set_title(heading)
             _weights(axes, systems, name)
         for axes in (wer, entropy, doubts, *weights):
@@ -105,7 +105,7 @@ def _shared(system: System) -> int:
 
 def _curve(axes: Any, system: System, name: str, scale: float, line: Any) -> None:
     runs = _by_epoch(system, name, scale)
-    colour = COLOURS[system.criterion]
+    colour = _COLOURS[system.criterion]
     for run in runs if len(runs) > 1 else []:
         axes.plot(list(run), list(run.values()), color=colour, linewidth=0.6, alpha=0.35)
     means = _mean_by_epoch(system, name, scale)
@@ -122,7 +122,7 @@ def _zoom(axes: Any, systems: Sequence[System]) -> None:
         axes.set_ylim(min(late) - margin, max(late) + margin)
 
 
-WEIGHTS = {"Log-weight of a token bypass": "bypass", "Log-weight of a word bypass": "word_bypass"}
+_WEIGHTS = {"Log-weight of a token bypass": "bypass", "Log-weight of a word bypass": "word_bypass"}
 
 
 def _weights(axes: Any, systems: Sequence[System], name: str) -> None:
@@ -130,7 +130,7 @@ def _weights(axes: Any, systems: Sequence[System], name: str) -> None:
     for i, (system, line) in enumerate(having):
         means = _mean_by_epoch(system, name)
         width = 1.5 + 3 * (1 - i / max(1, len(having) - 1))  # of equal schedules all are seen: thin on thick
-        axes.plot(list(means), list(means.values()), color=COLOURS[system.criterion], ls=line, lw=width)
+        axes.plot(list(means), list(means.values()), color=_COLOURS[system.criterion], ls=line, lw=width)
     axes.set_yscale("symlog", linthresh=0.1)
     axes.set_yticks([-20, -5, -1, -0.2, -0.05, 0], ["−20", "−5", "−1", "−0.2", "−0.05", "0"])
     axes.minorticks_off()
@@ -157,13 +157,13 @@ def _with_lines(systems: Sequence[System]) -> Iterator[tuple[System, Any]]:
     seen: dict[str, int] = {}
     for system in systems:
         number = seen[system.criterion] = seen.get(system.criterion, -1) + 1
-        yield system, LINES[number % len(LINES)]
+        yield system, _LINES[number % len(_LINES)]
 
 
 # --------------------------------------------------------------------------------------------------- differences to CTC
 
 
-def draw_differences(compared: Sequence[Compared]) -> str:
+def draw_differences(compared: Sequence[AgainstControl]) -> str:
     """WER and CER minus those of plain CTC, with 95% intervals; a dot for each seed."""
     rows = [one for one in compared if one.paired]
     tasks = list(dict.fromkeys(one.system.task for one in rows))
@@ -172,7 +172,7 @@ def draw_differences(compared: Sequence[Compared]) -> str:
         for axes, title, rate in zip(panels, ("Δ WER", "Δ CER"), ("wer", "cer"), strict=True):
             for place, one in enumerate(rows):
                 _difference(axes, place, one.system.criterion, getattr(one.paired, rate))
-            axes.axvline(0, color=COLOURS[CONTROL], linewidth=1)
+            axes.axvline(0, color=_COLOURS[CONTROL], linewidth=1)
             axes.set_title(f"{title} to {CONTROL}, points; 95% interval; dots: seeds")
             axes.set_xlabel(f"left of the line: fewer errors than {CONTROL}")
             axes.grid(axis="y", visible=False)
@@ -185,12 +185,12 @@ def draw_differences(compared: Sequence[Compared]) -> str:
 
 
 def _difference(axes: Any, place: int, criterion: str, difference: Difference) -> None:
-    colour = COLOURS[criterion]
+    colour = _COLOURS[criterion]
     seeds = 100 * np.array(list(difference.by_seed.values()))
     if len(seeds) > 1:
         axes.plot(seeds, [place + 0.24] * len(seeds), ".", color=colour, markersize=4, alpha=0.6)
     axes.plot([100 * difference.low, 100 * difference.high], [place] * 2, color=colour, linewidth=2)
-    axes.plot([100 * difference.value], [place], MARKERS[criterion], color=colour, markersize=7)
+    axes.plot([100 * difference.value], [place], _MARKERS[criterion], color=colour, markersize=7)
 
 
 # --------------------------------------------------------------------------------------------------------------- sweeps
@@ -210,11 +210,11 @@ def draw_sweep(systems: Sequence[System]) -> str:
         line.append((float(system.setting[parameter]), _wer(system)))
     with _drawing(5.4, 3.8) as (figure, svg):
         axes = figure.subplots()
-        for (name, points), style in zip(lines.items(), LINES, strict=False):
+        for (name, points), style in zip(lines.items(), _LINES, strict=False):
             _sweep_line(axes, sorted(points), style, swept[0].criterion, name)
         control = [_wer(system) for system in systems if system.criterion == CONTROL and system.finished]
         if control:
-            axes.axhline(control[0].mean, color=COLOURS[CONTROL], linestyle="--", linewidth=1.4, label=CONTROL)
+            axes.axhline(control[0].mean, color=_COLOURS[CONTROL], linestyle="--", linewidth=1.4, label=CONTROL)
         value, best = min((point for points in lines.values() for point in points), key=lambda point: point[1].mean)
         axes.plot(value, best.mean, "o", markersize=15, fillstyle="none", color="#222222")
         axes.set_xlabel(parameter)
@@ -226,7 +226,7 @@ def draw_sweep(systems: Sequence[System]) -> str:
 def _sweep_line(axes: Any, points: list[tuple[float, Spread]], line: Any, criterion: str, name: str) -> None:
     values, spreads = zip(*points, strict=True)
     deviations = [0.0 if math.isnan(wer.deviation) else wer.deviation for wer in spreads]
-    style = {"color": COLOURS[criterion], "marker": MARKERS[criterion], "linestyle": line}
+    style = {"color": _COLOURS[criterion], "marker": _MARKERS[criterion], "linestyle": line}
     axes.errorbar(values, [x.mean for x in spreads], deviations, capsize=2, markersize=5, label=name, **style)
 
 
@@ -242,15 +242,15 @@ def draw_rates(measured: Rates, published: Rates) -> str:
     with _drawing(8, 1.8 + 0.42 * len(measured.tasks)) as (figure, svg):
         axes = figure.subplots()
         ours, theirs = reduction(measured.wer), reduction(published.wer)
-        for j, criterion in enumerate(CRITERIA):
+        for j, criterion in enumerate(PAPER_CRITERIA):
             if j != CTC:
-                places = np.arange(len(measured.tasks)) + (j - len(CRITERIA) / 2) * 0.1
-                style = {"color": COLOURS[criterion], "marker": MARKERS[criterion], "linestyle": "none"}
+                places = np.arange(len(measured.tasks)) + (j - len(PAPER_CRITERIA) / 2) * 0.1
+                style = {"color": _COLOURS[criterion], "marker": _MARKERS[criterion], "linestyle": "none"}
                 axes.plot(theirs[:, j], places, fillstyle="none", markersize=6, alpha=0.7, **style)
                 axes.plot(ours[:, j], places, markersize=6, label=criterion, **style)
         for place in range(1, len(measured.tasks)):
             axes.axhline(place - 0.5, color="#e6e6e6", linewidth=0.8)
-        axes.axvline(0, color=COLOURS[CONTROL], linewidth=1)
+        axes.axvline(0, color=_COLOURS[CONTROL], linewidth=1)
         axes.set_yticks(range(len(measured.tasks)), measured.tasks)
         axes.set_ylim(len(measured.tasks) - 0.5, -0.5)
         axes.grid(axis="y", visible=False)

@@ -25,8 +25,8 @@ from wildctc.scoring.error_rates import score
 from wildctc.scoring.hypotheses import Decoded, read_hyp_file
 from wildctc.training.run_folder import has_trunk, is_trained, read_metrics
 
-MAX_UNDECODED = 0.01  # of a test set: the limit of `wildctc decode`
-MAX_BAD = "0.05"  # of a probed set: transcripts with a letter that training lacks, or longer than their audio
+_MAX_UNDECODED = 0.01  # of a test set: the limit of `wildctc decode`
+_MAX_BAD = "0.05"  # of a probed set: transcripts with a letter that training lacks, or longer than their audio
 Environment = dict[str, str]
 
 
@@ -48,7 +48,7 @@ class Stages:
         """All stages of a run; its result is in its folder afterwards."""
         folder = self.site.folder(run)
         self.site.check_settings(run)
-        with taken(folder):
+        with _taken(folder):
             self._prepare(run.task, environment)
             result = self.site.result(run)  # another experiment or machine may have finished it
             if result is None:
@@ -57,7 +57,7 @@ class Stages:
             if self.site.experiment.disagreement and not result.diverged:
                 with self._preparing:
                     manifest = reference_of(self.site, run)
-                model = dagger_folder(folder, result.dagger)
+                model = _dagger_folder(folder, result.dagger)
                 self._probe(run, model, manifest, probe_of(self.site, run), environment)
             return result
 
@@ -65,7 +65,7 @@ class Stages:
         """The task's manifests. Whoever comes first makes them; others, on any machine, wait for him."""
         for step in task.steps:
             product = self.site.data / step.product
-            with self._preparing, waiting(make_folder(product.parent) / ".lock", self.commands):
+            with self._preparing, _waiting(make_folder(product.parent) / ".lock", self.commands):
                 if step.product in self._unprepared:
                     raise self._unprepared[step.product]
                 if not product.exists():
@@ -84,7 +84,7 @@ class Stages:
         }  # fmt: skip
         again = DAGGER if run.criterion == "otc-w" else ()
         for dagger in (None, *again):
-            folder = dagger_folder(self.site.folder(run), dagger)
+            folder = _dagger_folder(self.site.folder(run), dagger)
             diverged = self._train(run, folder, dagger, environment)
             kept = {"config": portable_settings(folder), "metrics": read_metrics(folder), "dagger": dagger}
             if diverged is None:
@@ -133,7 +133,7 @@ class Stages:
         """The probe of a manifest by the run's model; the command continues one that was interrupted."""
         if not output.exists():
             make_folder(output.parent)
-            words = ["probe", folder, manifest, "-o", output, "--max-bad", MAX_BAD, *self._features(run)]
+            words = ["probe", folder, manifest, "-o", output, "--max-bad", _MAX_BAD, *self._features(run)]
             self.commands.run(words, folder / "reproduce.txt", environment)
 
     def _features(self, run: Run) -> list[str]:
@@ -145,17 +145,17 @@ class Stages:
 def enough(hyp: Path) -> list[Decoded]:
     """The hypotheses in a file. `wildctc decode` writes it even if it fails for the many that it could not decode."""
     decoded, left_out = read_hyp_file(hyp)
-    if len(left_out) > MAX_UNDECODED * (len(decoded) + len(left_out)):
+    if len(left_out) > _MAX_UNDECODED * (len(decoded) + len(left_out)):
         raise WildCTCError(f"{hyp}: {len(left_out)} utterances could not be decoded; remove it to decode again")
     return decoded
 
 
-def dagger_folder(folder: Path, dagger: float | None) -> Path:
+def _dagger_folder(folder: Path, dagger: float | None) -> Path:
     return folder if dagger is None else folder.with_name(f"{folder.name}-dagger{abs(dagger):g}")
 
 
 @contextmanager
-def taken(folder: Path) -> Iterator[None]:
+def _taken(folder: Path) -> Iterator[None]:
     """Have a run for oneself; Held if another process has it, here or on a machine that shares the disk."""
     if is_held(make_folder(folder)):
         raise Held(f"{folder}: another process is at it")
@@ -164,7 +164,7 @@ def taken(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def waiting(lock: Path, commands: Commands) -> Iterator[None]:
+def _waiting(lock: Path, commands: Commands) -> Iterator[None]:
     """Wait until no other process has the lock; it does not keep threads of one process apart."""
     with writing(lock):
         file = open(lock, "w")  # noqa: SIM115 (closed below)

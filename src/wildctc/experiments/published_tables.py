@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from wildctc.experiments.wer_matrix import CRITERIA, Rates
+from wildctc.experiments.wer_matrix import PAPER_CRITERIA, Rates
 
 CHOSEN = {"τ": 0.775, "κ": 1.3, "word bypass τ": 0.925, "self-loop": -1.0}  # the paper's best; no others are given
 UNITS = ("characters agreed", "characters disputed", "characters d=1", "characters d=2", "characters d=3",
@@ -35,8 +35,10 @@ def table3() -> Rates:
 
 def _rates(name: str) -> Rates:
     tasks = [row for row in rows(name) if row["corpus"] != "average"]
-    wer = np.array([[float(row[criterion].rstrip("†")) for criterion in CRITERIA] for row in tasks])
-    marks = {(row["task"], criterion): "†" for row in tasks for criterion in CRITERIA if row[criterion].endswith("†")}
+    wer = np.array([[float(row[criterion].rstrip("†")) for criterion in PAPER_CRITERIA] for row in tasks])
+    marks = {
+        (row["task"], criterion): "†" for row in tasks for criterion in PAPER_CRITERIA if row[criterion].endswith("†")
+    }
     corpora, names = [row["corpus"] for row in tasks], [row["task"] for row in tasks]
     return Rates(corpora, names, wer, np.full(wer.shape, math.nan), np.ones(wer.shape, dtype=int), marks)
 

@@ -17,7 +17,7 @@ from wildctc.experiments.validators import probe_of, with_disagreement
 from wildctc.experiments.workspace import RESULT, Site, load_result
 from wildctc.training.run_folder import has_trunk
 
-LOOK = 2.0  # seconds until it is looked again whether a trunk has grown
+_LOOK = 2.0  # seconds until it is looked again whether a trunk has grown
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Runner:
                     while len(active) < self.jobs and (run := self._next(pending, list(active.values()))):
                         pending.remove(run)
                         active[pool.submit(self._one, stages, run)] = run
-                    done, _ = wait(active, timeout=LOOK, return_when=FIRST_COMPLETED)
+                    done, _ = wait(active, timeout=_LOOK, return_when=FIRST_COMPLETED)
                     for future in done:
                         del active[future]
                         future.result()
@@ -92,16 +92,16 @@ class Runner:
         except WildCTCError as error:
             self._fail(run, str(error))
         else:
-            self.say(f"{run}: {summary(result)}, {(time.monotonic() - begun) / 60:.1f} min")
+            self.say(f"{run}: {_summary(result)}, {(time.monotonic() - begun) / 60:.1f} min")
 
     def _fail(self, run: Run, why: str) -> None:
         self.failed[run.folder] = why
         self.say(f"{run}: FAILED: {why}")
 
 
-def summary(result: RunResult) -> str:
+def _summary(result: RunResult) -> str:
     """
-    >>> summary(RunResult("iban", "iban", "otc-w", 0, diverged="training has diverged: …"))
+    >>> _summary(RunResult("iban", "iban", "otc-w", 0, diverged="training has diverged: …"))
     'diverged'
     """
     if result.diverged:
@@ -116,7 +116,7 @@ def collect(site: Site, runs: Sequence[Run], failed: dict[Path, str]) -> tuple[l
     results, missing = [], []
     for run in runs:
         why = failed.get(run.folder) or site.state(run)
-        result = result_of(site, run) if why in ("done", "diverged") else None
+        result = _result_of(site, run) if why in ("done", "diverged") else None
         if result is None:
             missing.append(f"{run}: {why}")
             continue
@@ -124,7 +124,7 @@ def collect(site: Site, runs: Sequence[Run], failed: dict[Path, str]) -> tuple[l
     return results, missing
 
 
-def result_of(site: Site, run: Run) -> RunResult | None:
+def _result_of(site: Site, run: Run) -> RunResult | None:
     """With what is known about the run only after others."""
     result = site.result(run)
     return with_disagreement(site, run, result) if result is not None and site.experiment.disagreement else result
@@ -134,9 +134,9 @@ def collect_kept(site: Site, runs: Sequence[Run], kept: Path) -> tuple[list[RunR
     """The same from a folder of kept results, without the runs."""
     if not kept.is_dir():
         raise WildCTCError(f"--from {kept}: no such folder")
-    found = {run: load_result(kept_path(kept, run), site.experiment, run) for run in runs}
+    found = {run: load_result(_kept_path(kept, run), site.experiment, run) for run in runs}
     if not any(found.values()):
-        first = kept_path(kept, runs[0])
+        first = _kept_path(kept, runs[0])
         raise WildCTCError(f"--from {kept}: no result of {site.experiment.name} is there; the first would be {first}")
     return [r for r in found.values() if r is not None], [f"{run}: not there" for run, r in found.items() if r is None]
 
@@ -148,7 +148,7 @@ def keep(site: Site, runs: Sequence[Run], kept: Path) -> None:
         if path.exists() and site.state(run) in ("done", "diverged"):
             result = RunResult.load(path)
             result = with_disagreement(site, run, result) if site.experiment.disagreement else result
-            _with_kept(result, kept_path(kept, run)).save(kept_path(kept, run))
+            _with_kept(result, _kept_path(kept, run)).save(_kept_path(kept, run))
 
 
 def _with_kept(result: RunResult, path: Path) -> RunResult:
@@ -157,5 +157,5 @@ def _with_kept(result: RunResult, path: Path) -> RunResult:
     return replace(result, audit=old.audit | result.audit) if old and old.metrics == result.metrics else result
 
 
-def kept_path(kept: Path, run: Run) -> Path:
+def _kept_path(kept: Path, run: Run) -> Path:
     return kept / run.folder.parent / f"{run.folder.name}.json"

@@ -17,12 +17,12 @@ from wildctc.experiments.systems import CONTROL, PAPER_NAMES
 from wildctc.experiments.table_formats import Cell, Table
 from wildctc.experiments.wer_tables import number
 
-SPLIT = "test"  # which the paper reports
-HEADER = ["", *(unit.replace("characters", "char.").replace("words", "word") for unit in UNITS)]
-BOLD = ("characters disputed", "words disputed")  # the columns whose highest the paper prints in bold
+_SPLIT = "test"  # which the paper reports
+_HEADER = ["", *(unit.replace("characters", "char.").replace("words", "word") for unit in UNITS)]
+_BOLD = ("characters disputed", "words disputed")  # the columns whose highest the paper prints in bold
 
 
-def pooled_means(results: Sequence[RunResult]) -> tuple[dict[str, dict[str, float]], dict[str, int], list[str]]:
+def _pooled_means(results: Sequence[RunResult]) -> tuple[dict[str, dict[str, float]], dict[str, int], list[str]]:
     """By criterion and units; the number of units, which all criteria share; the tasks that all of them have."""
     parts: dict[tuple[str, str], list[dict[str, tuple[int, float]]]] = {}
     for run in results:
@@ -56,7 +56,7 @@ def _units(run: RunResult) -> dict[str, tuple[int, float]]:
 def _group(run: RunResult) -> dict[str, Any]:
     """The test set's numbers; where sets are not told apart, those of all."""
     groups = run.audit["disagreement"]["groups"]
-    return next((group for group in groups if group["split"] == SPLIT), groups[0])
+    return next((group for group in groups if group["split"] == _SPLIT), groups[0])
 
 
 def _own(run: RunResult, systems: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _own(run: RunResult, systems: dict[str, Any]) -> dict[str, Any]:
 
 def bypass_tables(results: Sequence[RunResult]) -> list[Table]:
     """Measured, published, and the difference."""
-    means, counts, tasks = pooled_means(results)
+    means, counts, tasks = _pooled_means(results)
     published = table4()
     notes = [f"pooled over {len(tasks)} task{'s' * (len(tasks) != 1)}: {', '.join(tasks)}"] if tasks else []
     notes += [f"units: {', '.join(f'{unit} {count:,}' for unit, count in counts.items())}"] if counts else []
@@ -80,12 +80,12 @@ def bypass_tables(results: Sequence[RunResult]) -> list[Table]:
     title = "Table 4: mean bypass probability"
     differences = {c: {unit: means[c][unit] - published[c][unit] for unit in UNITS} for c in means}
     compared = [run for run in results if run.task in tasks and "disagreement" in run.audit]
-    if any(_group(run)["split"] != SPLIT for run in compared):
-        notes.append(f"of all sets together, and not of {SPLIT} alone as in the paper")
+    if any(_group(run)["split"] != _SPLIT for run in compared):
+        notes.append(f"of all sets together, and not of {_SPLIT} alone as in the paper")
     return [
-        Table(f"{title}, measured", HEADER, _rows(means), [*notes, "bold or *: highest on disputed units"]),
-        Table(f"{title}, as published", HEADER, _rows(published)),
-        Table(f"{title}, measured − published", HEADER, _rows(differences, signed=True)),
+        Table(f"{title}, measured", _HEADER, _rows(means), [*notes, "bold or *: highest on disputed units"]),
+        Table(f"{title}, as published", _HEADER, _rows(published)),
+        Table(f"{title}, measured − published", _HEADER, _rows(differences, signed=True)),
         *_change_tables(compared, means),
     ]
 
@@ -109,7 +109,7 @@ def _change_tables(results: Sequence[RunResult], means: dict[str, dict[str, floa
 
 
 def _rows(means: dict[str, dict[str, float]], *, signed: bool = False) -> list[list[Cell] | str]:
-    highest = {} if signed else {unit: max(row[unit] for row in means.values()) for unit in BOLD if means}
+    highest = {} if signed else {unit: max(row[unit] for row in means.values()) for unit in _BOLD if means}
     rows: list[list[Cell] | str] = []
     for criterion, row in means.items():
         cells = [Cell(number(row[unit], 3, signed=signed), bold=row[unit] == highest.get(unit)) for unit in UNITS]
@@ -119,7 +119,7 @@ def _rows(means: dict[str, dict[str, float]], *, signed: bool = False) -> list[l
 
 def bypass_records(results: Sequence[RunResult]) -> list[dict[str, Any]]:
     """For CSV: a line for each criterion and kind and class of units."""
-    means, counts, _ = pooled_means(results)
+    means, counts, _ = _pooled_means(results)
     return [
         {
             "criterion": criterion,

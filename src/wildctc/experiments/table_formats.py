@@ -89,7 +89,7 @@ def _markdown(cell: Cell) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------- LaTeX
 
-LATEX = {
+_LATEX = {
     "\\": r"\textbackslash{}",
     **{char: "\\" + char for char in "%&#$_{}"},
     "~": r"\textasciitilde{}",
@@ -148,7 +148,7 @@ def as_latex(it: Table) -> str:
 def latex(text: str) -> str:
     """Escaped; W_e and its like with a subscript."""
     parts = re.split(r"\b([TW]+)_([eH])('?)", text)
-    plain = ["".join(LATEX.get(char, char) for char in part) for part in parts[::4]]
+    plain = ["".join(_LATEX.get(char, char) for char in part) for part in parts[::4]]
     names = [
         rf"{arcs}$_{{{index}}}{prime}$" for arcs, index, prime in zip(*(parts[i::4] for i in (1, 2, 3)), strict=True)
     ]

@@ -21,24 +21,24 @@ from wildctc.experiments.systems import CONTROL
 from wildctc.experiments.workspace import Site
 from wildctc.files import make_folder, write_atomically
 
-SETS = ("dev", "test")
-FOUND = "disagree.json"
+_SETS = ("dev", "test")
+_FOUND = "disagree.json"
 
 
-def folder_of(site: Site, run: Run) -> Path:
+def _folder_of(site: Site, run: Run) -> Path:
     return site.out / "disagreement" / f"{run.task.name}-seed{run.seed}"
 
 
 def probe_of(site: Site, run: Run) -> Path:
-    return folder_of(site, run) / f"{run.criterion}.jsonl"  # by which name `disagree` calls the system
+    return _folder_of(site, run) / f"{run.criterion}.jsonl"  # by which name `disagree` calls the system
 
 
 def reference_of(site: Site, run: Run) -> Path:
     """Both sets as one manifest, made if need be: gzipped files can be put one after the other."""
     folder = site.data / run.task.data
-    path = folder / f"{'+'.join(SETS)}.jsonl.gz"
+    path = folder / f"{'+'.join(_SETS)}.jsonl.gz"
     if not path.exists():
-        write_atomically(path, b"".join((folder / f"{name}.jsonl.gz").read_bytes() for name in SETS))
+        write_atomically(path, b"".join((folder / f"{name}.jsonl.gz").read_bytes() for name in _SETS))
     return path
 
 
@@ -63,19 +63,19 @@ def disagree(site: Site, runs: Sequence[Run], validators: dict[str, list[Path]],
     groups: dict[Path, list[Run]] = {}
     for run in runs:
         if probe_of(site, run).exists():
-            groups.setdefault(folder_of(site, run), []).append(run)
+            groups.setdefault(_folder_of(site, run), []).append(run)
     problems = []
     for folder, members in groups.items():
         probes = [probe_of(site, run) for run in sorted(members, key=lambda run: run.criterion != CONTROL)]
         written = validators[members[0].task.name]
-        if _is_up_to_date(folder / FOUND, probes, written):
+        if _is_up_to_date(folder / _FOUND, probes, written):
             continue
         data = site.config(members[0]).data
         choices = ("lower", "strip_punctuation", "keep_invisible")
         flags = [f"--{name.replace('_', '-')}" for name in choices if getattr(data, name)]
         words: list[object] = ["disagree", "--reference", reference_of(site, members[0]), "--validators"]
         words += [*written, *(word for path in probes for word in ("--probe", path))]
-        words += ["--json", folder / FOUND, "--csv", folder / "disagree.csv", *flags]
+        words += ["--json", folder / _FOUND, "--csv", folder / "disagree.csv", *flags]
         try:
             with commands.place() as environment:
                 commands.run(words, make_folder(folder) / "log.txt", environment)
@@ -86,7 +86,7 @@ def disagree(site: Site, runs: Sequence[Run], validators: dict[str, list[Path]],
 
 def with_disagreement(site: Site, run: Run, result: RunResult) -> RunResult:
     """The result with its own part of what `disagree` found."""
-    path = folder_of(site, run) / FOUND
+    path = _folder_of(site, run) / _FOUND
     if not path.exists() or str(probe_of(site, run)) not in _probes(path):
         return result
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

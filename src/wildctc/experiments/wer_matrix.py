@@ -12,8 +12,8 @@ from wildctc.experiments.differences import Spread
 from wildctc.experiments.results import RunResult
 from wildctc.experiments.systems import PAPER_NAMES
 
-CRITERIA = tuple(PAPER_NAMES)
-CTC, BEST = CRITERIA.index("ctc"), CRITERIA.index("otc-tw-h")  # whose reduction the paper reports
+PAPER_CRITERIA = tuple(PAPER_NAMES)
+CTC, BEST = PAPER_CRITERIA.index("ctc"), PAPER_CRITERIA.index("otc-tw-h")  # whose reduction the paper reports
 AVERAGES = {"LibriSpeech": "Lavg", "FLEURS": "Favg", "RESPIN": "Ravg"}
 
 
@@ -63,7 +63,7 @@ class Rates:
     def mean(self) -> np.ndarray:
         """(criteria,) unweighted over the complete tasks."""
         rows = self.wer[self.complete]
-        return rows.mean(axis=0) if len(rows) else np.full(len(CRITERIA), math.nan)
+        return rows.mean(axis=0) if len(rows) else np.full(len(PAPER_CRITERIA), math.nan)
 
 
 def lowest(wer: np.ndarray) -> np.ndarray:
@@ -89,11 +89,11 @@ def reduction(wer: np.ndarray) -> np.ndarray:
 def measured(results: Sequence[RunResult], like: Rates) -> Rates:
     """The rates of runs, for the same tasks. A task is what was trained on or, of LibriSpeech, a test set."""
     results = [run for run in results if not run.setting]
-    shape = len(like.tasks), len(CRITERIA)
+    shape = len(like.tasks), len(PAPER_CRITERIA)
     wer, spread, seeds = np.full(shape, math.nan), np.full(shape, math.nan), np.zeros(shape, dtype=int)
     marks = {}
     for i, task in enumerate(like.tasks):
-        for j, criterion in enumerate(CRITERIA):
+        for j, criterion in enumerate(PAPER_CRITERIA):
             runs = [run for run in results if run.criterion == criterion and (run.task == task or task in run.tests)]
             found = Spread.of([100 * _rate(run, task) for run in runs if run.tests])
             wer[i, j], spread[i, j], seeds[i, j] = found

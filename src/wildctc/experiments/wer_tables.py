@@ -11,9 +11,9 @@ import numpy as np
 
 from wildctc.experiments.systems import PAPER_NAMES
 from wildctc.experiments.table_formats import NONE, Cell, Table
-from wildctc.experiments.wer_matrix import BEST, CRITERIA, CTC, Rates, lowest, reduction
+from wildctc.experiments.wer_matrix import BEST, CTC, PAPER_CRITERIA, Rates, lowest, reduction
 
-HEADER = ["", *PAPER_NAMES.values(), "Δ"]
+_HEADER = ["", *PAPER_NAMES.values(), "Δ"]
 
 
 def rate_tables(title: str, measured: Rates, published: Rates) -> list[Table]:
@@ -45,7 +45,7 @@ def _without_delta(table: Table) -> Table:
 
 def _table(title: str, rates: Rates, notes: list[str]) -> Table:
     def row(i: int) -> list[Cell]:
-        return [*(_cell(rates, i, j) for j in range(len(CRITERIA))), _delta(rates.wer[i])]
+        return [*(_cell(rates, i, j) for j in range(len(PAPER_CRITERIA))), _delta(rates.wer[i])]
 
     def average(_: str, part: Rates) -> list[Cell]:
         mean = part.mean()
@@ -53,7 +53,7 @@ def _table(title: str, rates: Rates, notes: list[str]) -> Table:
         return [*cells, _delta(mean)]
 
     note = "Δ: relative reduction (%) of TW_H against CTC; bold or *: lowest of the row"
-    return Table(title, HEADER, _rows(rates, row, average), [note, *notes])
+    return Table(title, _HEADER, _rows(rates, row, average), [note, *notes])
 
 
 def _difference_table(title: str, measured: Rates, published: Rates) -> Table:
@@ -65,7 +65,7 @@ def _difference_table(title: str, measured: Rates, published: Rates) -> Table:
     def average(name: str, part: Rates) -> list[Cell]:
         return _differences(part.mean(), theirs[name].mean())
 
-    return Table(title, HEADER, _rows(measured, row, average), ["averages: over the same tasks of both"])
+    return Table(title, _HEADER, _rows(measured, row, average), ["averages: over the same tasks of both"])
 
 
 def _rows(
@@ -80,7 +80,7 @@ def _rows(
 
 
 def _cell(rates: Rates, i: int, j: int) -> Cell:
-    mark = rates.marks.get((rates.tasks[i], CRITERIA[j]), "")
+    mark = rates.marks.get((rates.tasks[i], PAPER_CRITERIA[j]), "")
     wer, spread = rates.wer[i, j], rates.spread[i, j]
     if math.isnan(wer):
         return Cell("diverged" if "‡" in mark else NONE)
@@ -117,7 +117,7 @@ def _best_notes(rates: Rates) -> list[str]:
     lines = []
     for what, counts in (("lowest WER", rates.best.sum(axis=0)), ("lower WER than CTC", better.sum(axis=0))):
         order = sorted(np.flatnonzero(counts), key=lambda j: -counts[j])
-        named = ", ".join(f"{PAPER_NAMES[CRITERIA[j]]} {counts[j]}" for j in order)
+        named = ", ".join(f"{PAPER_NAMES[PAPER_CRITERIA[j]]} {counts[j]}" for j in order)
         lines.append(f"{what} on: {named or 'none'} of {tasks} task{'s' * (tasks > 1)}")
     return lines
 
@@ -163,7 +163,7 @@ def rate_records(measured: Rates, published: Rates) -> list[dict[str, Any]]:
     """For CSV: a line for each task and criterion."""
     lines = []
     for i, task in enumerate(measured.tasks):
-        for j, criterion in enumerate(CRITERIA):
+        for j, criterion in enumerate(PAPER_CRITERIA):
             ours, theirs = float(measured.wer[i, j]), float(published.wer[i, j])
             line: dict[str, Any] = {"corpus": measured.corpora[i], "task": task, "criterion": criterion}
             line |= {"seeds": int(measured.seeds[i, j]), "wer": ours, "deviation": float(measured.spread[i, j])}

@@ -54,7 +54,7 @@ class Site:
         """The settings that the run has, or will have."""
         if run not in self._configs:
             recipe, *words = self.words(run)
-            config = copy.deepcopy(read_recipe(recipe))
+            config = copy.deepcopy(_read_recipe(recipe))
             apply_arguments(config, words)
             validate(config)
             self._check_declared(run, config)
@@ -107,7 +107,7 @@ class Site:
         return f"{begun}, in work" if begun and is_held(folder) else begun or "not begun"
 
 
-read_recipe = cache(load_recipe)  # a grid asks for the same one again and again
+_read_recipe = cache(load_recipe)  # a grid asks for the same one again and again
 
 
 def load_result(path: Path, experiment: Experiment, run: Run) -> RunResult | None:
