@@ -1,0 +1,1 @@
+"""`wildctc clean`: a manifest whose doubtful transcripts are dropped, corrected or weighted by what a probe found."""

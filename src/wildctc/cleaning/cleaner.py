@@ -1,0 +1,243 @@
+"""From a probe and its manifest to a cleaned manifest, a list of the changes, and a summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wildctc.cleaning.plan import Change, Plan, Thresholds, make_plan
+from wildctc.corpora.manifest import read_utterances, split_of
+from wildctc.corpora.rewriting import Row, keep_utterances, move_audio, set_text, set_weights, write_manifest
+from wildctc.corpora.utterance import Utterance
+from wildctc.errors import WildCTCError
+from wildctc.files import check_writable, write_text
+from wildctc.probe.records import NotProbed, ProbedUtterance, stream_probe
+from wildctc.terminal import table
+from wildctc.text.matching import find_case
+
+_COLUMNS = ("id", "action", "before", "after", "score", "reason")
+
+
+@dataclass
+class Cleaned:
+    """The result of cleaning a manifest. `print` shows a summary.
+
+    Attributes:
+        output: The new manifest.
+        written: Whether it was written; a dry run writes nothing.
+        changes: All changes, in the order of the manifest.
+        utterances: How many utterances of the chosen splits were probed and matched.
+        words: How many words their transcripts have.
+        hours: Their length.
+        kept: How many utterances the new manifest has, of all splits.
+        dropped_hours: The length of the dropped utterances.
+        dropped_words: How many words their transcripts have.
+        weighted: How many utterances got weights.
+        weights: How many words got weights.
+        unknown: How many findings were not applied because what was heard is rare.
+        not_probed: Ids of utterances of the chosen splits that were not probed. They are kept as they are.
+        refused: Ids of utterances whose transcript is not the one that was probed. They are kept as they are.
+        other_splits: How many utterances belong to other splits. They are kept as they are.
+    """
+
+    output: Path
+    written: bool
+    changes: list[Change] = field(default_factory=list)
+    utterances: int = 0
+    words: int = 0
+    hours: float = 0.0
+    kept: int = 0
+    dropped_hours: float = 0.0
+    dropped_words: int = 0
+    weighted: int = 0
+    weights: int = 0
+    unknown: int = 0
+    not_probed: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    other_splits: int = 0
+
+    @property
+    def review(self) -> Path:
+        """The list of changes, beside the manifest."""
+        return _review_path(self.output)
+
+    def __str__(self) -> str:
+        rows = [["probed", f"{self.utterances:,}", f"{self.words:,}", f"{self.hours:.2f}"]]
+        dropped = sum(change.action == "drop" for change in self.changes)
+        rows.append(["dropped", f"{dropped:,}", f"{self.dropped_words:,}", f"{self.dropped_hours:.2f}"])
+        for action, title in (("replace", "words replaced"), ("remove", "words removed"), ("insert", "words inserted")):
+            mine = [change for change in self.changes if change.action == action]
+            words = sum(len((change.before or change.after).split()) for change in mine)
+            rows.append([title, f"{len({change.id for change in mine}):,}", f"{words:,}", ""])
+        rows.append(["weights written", f"{self.weighted:,}", f"{self.weights:,}", ""])
+        for title, count in (
+            ("not probed, kept", len(self.not_probed)),
+            ("other transcript, kept", len(self.refused)),
+            ("other splits, kept", self.other_splits),
+        ):
+            rows += [[title, f"{count:,}", "", ""]] if count else []
+        lines = [table(["", "utterances", "words", "hours"], rows)]
+        if self.unknown:
+            lines.append(f"{self.unknown:,} more corrections were not made: what was heard is rare (--known)")
+        named = f"{self.output}: {self.kept:,} utterances\n{self.review}: {len(self.changes):,} changes to review"
+        return "\n".join([*lines, named if self.written else "dry run: nothing was written"])
+
+
+def clean(
+    probe: str | Path,
+    output: str | Path,
+    thresholds: Thresholds | None = None,
+    *,
+    manifest: str | Path | None = None,
+    splits: Collection[str] = ("train",),
+    dry_run: bool = False,
+) -> Cleaned:
+    """Write a manifest that is cleaned by what a probe found, and a list of the changes beside it.
+
+    Args:
+        probe: The probe file.
+        output: The new manifest, .jsonl or .jsonl.gz.
+        thresholds: From which score on something is done; None: the defaults.
+        manifest: The manifest that was probed; None: the one that the probe names.
+        splits: The splits whose utterances may be changed.
+        dry_run: Write nothing.
+
+    Returns:
+        What was done.
+
+    Raises:
+        WildCTCError: There is nothing that could be done, or a file would be lost or cannot be used.
+    """
+    probe, output, thresholds = Path(probe), Path(output), thresholds or Thresholds()
+    if not thresholds.any:
+        raise WildCTCError("nothing to do: every action is switched off")
+    source = _find_manifest(probe, manifest)
+    if not dry_run:
+        for path in (output, _review_path(output)):
+            for read in (source, probe):
+                check_writable(path, source=read)
+    rows = list(read_utterances(source))
+    result = Cleaned(output, not dry_run)
+    plans = _make_plans(probe, _chosen(rows, source, splits, result), thresholds, source, result)
+    cleaned = _apply(rows, plans, result)
+    if not dry_run:
+        for row in cleaned:
+            move_audio(row, source, output)
+        write_manifest(output, cleaned)
+        write_text(result.review, "".join(_lines(result.changes)))
+    return result
+
+
+def _review_path(output: Path) -> Path:
+    return output.with_name(f"{output.name.removesuffix('.gz').removesuffix('.jsonl')}.changes.tsv")
+
+
+def _find_manifest(probe: Path, given: str | Path | None) -> Path:
+    """The manifest, from the working directory or from the probe's folder."""
+    if given is not None:
+        return Path(given)
+    settings, _ = stream_probe(probe)
+    named = settings.get("manifest")
+    if not isinstance(named, str):
+        raise WildCTCError(f"{probe}: it names no manifest; give the one that was probed with --manifest")
+    found = next((path for path in (Path(named), probe.parent / named) if path.is_file()), None)
+    if found is None:
+        raise WildCTCError(f"{probe}: its manifest {named} is not there; say with --manifest where it is now")
+    return found
+
+
+def _chosen(
+    rows: Sequence[tuple[Row, list[Utterance]]], source: Path, splits: Collection[str], result: Cleaned
+) -> dict[str, Utterance]:
+    """The utterances that may be changed, by id."""
+    stem = source.name.removesuffix(".gz").removesuffix(".jsonl")
+    found: dict[str, Utterance] = {}
+    others = Counter[str]()
+    for _, utterances in rows:
+        for utterance in utterances:
+            name = utterance.split or split_of(stem) or "train"
+            split = split_of(name) or name
+            if split in splits:
+                found[utterance.id] = utterance
+            else:
+                others[split] += 1
+    if not found:
+        named = ", ".join(f"{count:,} of {split}" for split, count in others.items()) or "none"
+        raise WildCTCError(
+            f"{source}: no utterances of {' or '.join(splits)}, there are {named}; "
+            f"--splits {' '.join(others) or 'train'} would change them"
+        )
+    result.other_splits = others.total()
+    return found
+
+
+def _make_plans(
+    probe: Path, chosen: dict[str, Utterance], thresholds: Thresholds, source: Path, result: Cleaned
+) -> dict[str, Plan]:
+    """A plan for each utterance that was probed. The probe is read twice, so that memory does not grow with it."""
+    texts = {u.id: u.text for u in _probed(probe) if u.id in chosen}
+    if not texts:
+        raise WildCTCError(f"{probe}: no utterance of it is in {source}, or none of the chosen splits was probed")
+    vocabulary = Counter(word for text in texts.values() for word in text.split())
+    every = [utterance.text for utterance in chosen.values()]
+    case = find_case(texts.values(), [chosen[id].text for id in texts], every)
+    plans: dict[str, Plan] = {}
+    for utterance in _probed(probe):
+        if utterance.id in chosen:
+            plan = make_plan(utterance, chosen[utterance.id].text, thresholds, vocabulary, case)
+            if plan is None:
+                result.refused.append(utterance.id)
+            else:
+                plans[utterance.id] = plan
+                _count(result, utterance, plan)
+    if not plans:
+        raise WildCTCError(
+            f"{source}: its transcripts are not those that were probed, such as {result.refused[0]}; probe it again"
+        )
+    result.not_probed = [id for id in chosen if id not in texts]
+    return plans
+
+
+def _probed(probe: Path) -> Iterator[ProbedUtterance]:
+    return (entry for entry in stream_probe(probe)[1] if not isinstance(entry, NotProbed))
+
+
+def _count(result: Cleaned, utterance: ProbedUtterance, plan: Plan) -> None:
+    hours, words = utterance.duration / 3600, len(utterance.words)
+    result.utterances, result.words, result.hours = result.utterances + 1, result.words + words, result.hours + hours
+    result.unknown += plan.unknown
+    if plan.dropped:
+        result.dropped_hours, result.dropped_words = result.dropped_hours + hours, result.dropped_words + words
+    elif plan.weights is not None:
+        result.weighted, result.weights = result.weighted + 1, result.weights + len(plan.weights)
+
+
+def _apply(rows: Sequence[tuple[Row, list[Utterance]]], plans: dict[str, Plan], result: Cleaned) -> list[Row]:
+    """The rows that are left, with their new transcripts and weights."""
+    cleaned = []
+    for row, utterances in rows:
+        kept = []
+        for number, utterance in enumerate(utterances):
+            plan = plans.get(utterance.id, Plan())
+            result.changes += plan.changes
+            if plan.dropped:
+                continue
+            kept.append(number)
+            if plan.text is not None:
+                set_text(row, number, plan.text)
+            if plan.weights is not None:
+                set_weights(row, number, plan.weights)
+        result.kept += len(kept)
+        if keep_utterances(row, kept):
+            cleaned.append(row)
+    if not cleaned:
+        raise WildCTCError("every utterance would be dropped: the model that probed them does not know this speech")
+    return cleaned
+
+
+def _lines(changes: Sequence[Change]) -> Iterator[str]:
+    yield "\t".join(_COLUMNS) + "\n"
+    for change in changes:
+        yield "\t".join((*change[:4], f"{change.score:.3f}", change.reason)) + "\n"

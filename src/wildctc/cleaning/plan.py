@@ -1,0 +1,190 @@
+"""What is done about one probed utterance: drop it, edit its words, weigh its words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from wildctc.cleaning.findings import Finding, expected_errors, find_corrections, word_doubts
+from wildctc.cleaning.text_edits import EditedWord, WordEdit, edit_words, match_words
+from wildctc.probe.records import ProbedUtterance
+
+_LARGEST = 5.0  # the largest weight of a word: odds of 148 to 1; no probe is surer than that
+Action = Literal["drop", "replace", "remove", "insert"]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From which score on something is done; None: never.
+
+    Attributes:
+        drop: The expected share of wrong words above which an utterance is dropped.
+        replace: The lowest score at which words are replaced by what was heard.
+        remove: The lowest score at which words of which nothing was heard are removed.
+        insert: The lowest score at which words that were heard and are not written are inserted.
+        known: How often each heard word must occur in the transcripts; 0 accepts any.
+        weights: The probability of being wrong at which a word has weight 0. None writes no weights.
+    """
+
+    drop: float | None = 0.5
+    replace: float | None = 0.9
+    remove: float | None = 0.95
+    insert: float | None = 0.95
+    known: int = 3
+    weights: float | None = 0.5
+
+    @property
+    def any(self) -> bool:
+        """Whether anything can be done at all."""
+        return any(x is not None for x in (self.drop, self.replace, self.remove, self.insert, self.weights))
+
+
+class Change(NamedTuple):
+    """One change of a manifest, a row of the list to review.
+
+    Attributes:
+        id: The utterance's id.
+        action: "drop", "replace", "remove" or "insert".
+        before: The words as the manifest had them; of a dropped utterance, its transcript.
+        after: The words that took their place.
+        score: The probability that these words were wrong; of a dropped utterance, the expected share of wrong words.
+        reason: Why, for people.
+    """
+
+    id: str
+    action: Action
+    before: str
+    after: str
+    score: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done about one utterance.
+
+    Attributes:
+        text: Its transcript afterwards; None if it stays as it is.
+        weights: One number for each word of the transcript afterwards; None if none are written.
+        changes: The changes, in order.
+        dropped: Whether the utterance is dropped.
+        unknown: How many findings were not applied because what was heard is rare.
+    """
+
+    text: str | None = None
+    weights: list[float] | None = None
+    changes: list[Change] = field(default_factory=list)
+    dropped: bool = False
+    unknown: int = 0
+
+
+def make_plan(
+    utterance: ProbedUtterance,
+    written: str,
+    thresholds: Thresholds,
+    vocabulary: Counter[str],
+    case: Callable[[str], str] | None = None,
+) -> Plan | None:
+    """Decide what is done about an utterance.
+
+    Args:
+        utterance: The probed utterance.
+        written: Its transcript in the manifest.
+        thresholds: From which score on something is done.
+        vocabulary: How often each word occurs in the probed transcripts.
+        case: How new words get the case of the manifest; None leaves them as they are.
+
+    Returns:
+        The plan; None if the manifest's transcript is not the one that was probed.
+    """
+    probed = [word.text for word in utterance.words]
+    matched = match_words(written, probed)
+    if matched is None:
+        return None
+    share = expected_errors(utterance) / max(1, len(probed))
+    if thresholds.drop is not None and share > thresholds.drop:
+        return _dropped(utterance.id, written, share, f"{share:.0%} of its words are expected to be wrong")
+    findings, unknown = _worth_applying(utterance, thresholds, vocabulary)
+    change = case or str
+    edits = [WordEdit(f.first, f.stop, tuple(map(change, f.heard))) for f in findings]
+    edited = edit_words(written, matched, [*map(change, probed)], edits)
+    if findings and not any(word.sources is None or word.sources for word in edited):  # no words are left
+        score = max(finding.score for finding in findings)
+        if thresholds.drop is not None:
+            return _dropped(utterance.id, written, score, "no word of it was heard")
+        findings, edited = [], edit_words(written, matched, probed, [])  # a transcript without words is of no use
+    changes = [_change(utterance.id, finding, written, matched, probed, vocabulary, change) for finding in findings]
+    weights = None if thresholds.weights is None else _weights(edited, word_doubts(utterance), thresholds.weights)
+    text = " ".join(word.text for word in edited) if findings else None
+    return Plan(text, weights, changes, unknown=unknown)
+
+
+def _dropped(id: str, written: str, score: float, reason: str) -> Plan:
+    return Plan(changes=[Change(id, "drop", " ".join(written.split()), "", score, reason)], dropped=True)
+
+
+def _worth_applying(
+    utterance: ProbedUtterance, thresholds: Thresholds, vocabulary: Counter[str]
+) -> tuple[list[Finding], int]:
+    """The findings with a high score and plausible words, and how many have a high score only."""
+    found, unknown = [], 0
+    for finding in find_corrections(utterance):
+        least: float | None = getattr(thresholds, finding.kind)
+        if least is None or finding.score < least:
+            continue
+        if _rarest(finding, utterance, vocabulary) < thresholds.known:
+            unknown += 1
+        else:
+            found.append(finding)
+    return found, unknown
+
+
+def _rarest(finding: Finding, utterance: ProbedUtterance, vocabulary: Counter[str]) -> float:
+    """How often the rarest new word of a finding occurs; infinity if no word is new."""
+    old = {word.text for word in utterance.words[finding.first : finding.stop]}
+    return min((vocabulary[word] for word in finding.heard if word not in old), default=math.inf)
+
+
+def _change(
+    id: str,
+    finding: Finding,
+    written: str,
+    matched: Sequence[Sequence[int]],
+    probed: Sequence[str],
+    vocabulary: Counter[str],
+    case: Callable[[str], str],
+) -> Change:
+    """The change that a finding makes, with the words as they are written where they are whole."""
+    covered = range(finding.first, finding.stop)
+    before = [
+        word if all(n in covered for n in numbers) else " ".join(probed[n] for n in numbers if n in covered)
+        for word, numbers in zip(written.split(), matched, strict=True)
+        if any(n in covered for n in numbers)
+    ]
+    counts = ", ".join(f"{word!r} {vocabulary[word]:,}×" for word in finding.heard)
+    reasons = {
+        "replace": f"something else was heard; in the transcripts: {counts}",
+        "remove": "nothing was heard of it",
+        "insert": f"heard and not written; in the transcripts: {counts}",
+    }
+    after = " ".join(map(case, finding.heard))
+    return Change(id, finding.kind, " ".join(before), after, finding.score, reasons[finding.kind])
+
+
+def _weights(edited: Sequence[EditedWord], doubts: Sequence[float], even: float) -> list[float]:
+    """The weight of each word: its log-odds of being wrong, relative to those of a word with weight 0.
+
+    A written word of several probed words has the weight of the most doubtful. New words, and words of which the probe
+    knows nothing, have 0.
+    """
+    most = [max(doubts[n] for n in word.sources) if word.sources else even for word in edited]
+    weights = (_log_odds(doubt) - _log_odds(even) for doubt in most)
+    return [round(max(-_LARGEST, min(_LARGEST, weight)), 3) for weight in weights]
+
+
+def _log_odds(probability: float) -> float:
+    probability = max(1e-9, min(1 - 1e-9, probability))
+    return math.log(probability) - math.log1p(-probability)
