@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from support.made_up import outcome, run_of
 from support.probes import SETTINGS, probed
 from support.tones import write_rows

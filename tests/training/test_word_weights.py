@@ -16,7 +16,7 @@ from wildctc.lattice.functional import wildcard_ctc_loss
 from wildctc.training import reports
 from wildctc.training.batches import Batches, collate
 from wildctc.training.config import load_recipe
-from wildctc.training.data import digest
+from wildctc.training.data import data_digest
 from wildctc.training.loop import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -151,7 +151,7 @@ def test_a_manifest_without_the_column_has_the_hash_and_the_arcs_of_earlier_rele
     recipe = make_corpus(tmp_path / "tones", {"train": 6, "dev": 2})
     trainer = make_trainer(recipe, tmp_path / "run", "otc-tw")
     content = [(e.utterance.id, e.speed, e.frames, e.tokens) for e in trainer.train]
-    assert digest(trainer.train) == hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    assert data_digest(trainer.train) == hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
     [batch] = Batches(trainer.train, [range(6)], trainer.cache, trainer.stats).loader()
     assert batch.weights is None
     assert batch.weigh(trainer.criterion.wildcards) is not None

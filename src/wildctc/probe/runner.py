@@ -25,7 +25,7 @@ from wildctc.probe.graphs import probe_logits
 from wildctc.probe.records import FORMAT, ProbedToken, ProbedUtterance, ProbedWord, as_row
 from wildctc.recognizer.batch import Collected, GivesLogits, logits_batches
 from wildctc.recognizer.frame_times import time_in_audio
-from wildctc.recognizer.partials import Partials, digest, left_out
+from wildctc.recognizer.partials import Partials, left_out, manifest_digest
 from wildctc.scoring.error_rates import Errors, wer
 from wildctc.scoring.mismatch import HEARS_NOTHING, advise_reading, find_outside, hopeless
 from wildctc.text.units import name_characters
@@ -128,7 +128,7 @@ def probe_manifest(
     Returns:
         How many utterances were probed now, and how many were skipped.
     """
-    settings = {"format": FORMAT, **settings, "count": len(utterances), "utterances": digest(utterances)}
+    settings = {"format": FORMAT, **settings, "count": len(utterances), "utterances": manifest_digest(utterances)}
     partials = Partials(output, "probe", settings, _DECIDING, processes)
     check_writable(output)
     finished = output.exists()

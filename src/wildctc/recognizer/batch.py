@@ -22,11 +22,11 @@ from wildctc.files import check_writable
 from wildctc.progress import progress
 from wildctc.recognizer.decoding import best_hypothesis
 from wildctc.recognizer.model import Recognizer
-from wildctc.recognizer.partials import Partials, digest, left_out
+from wildctc.recognizer.partials import Partials, left_out, manifest_digest
 from wildctc.scoring.hypotheses import Decoded, hyp_row, read_hyp_file
 
 _log = logging.getLogger(__name__)
-DECIDING = {"weights": "another model", "beam": "another beam", "utterances": "another manifest"}
+_DECIDING = {"weights": "another model", "beam": "another beam", "utterances": "another manifest"}
 BATCH_SECONDS = 120.0  # of padded audio that go through the encoder at once
 
 
@@ -61,14 +61,14 @@ def decode_manifest(
         the caller to check.
     """
     check_writable(output)
-    settings = {"weights": model.fingerprint(), "beam": beam, "utterances": digest(utterances)}
-    partials = Partials(output, "decode", settings, DECIDING, processes)
+    settings = {"weights": model.fingerprint(), "beam": beam, "utterances": manifest_digest(utterances)}
+    partials = Partials(output, "decode", settings, _DECIDING, processes)
     done = partials.done()
     if done:
         _log.info("%s: resuming, %s of %s utterances are done", output, f"{len(done):,}", f"{len(utterances):,}")
     # Dealt out first: then the batches, and with them the last bits, are those of a call that was not stopped.
     mine = [u for u in processes.share(sorted(utterances, key=_by_duration)) if u.id not in done]
-    batches = decode_batches(model, mine, beam=beam, references=_have_text(utterances), cache=cache, workers=workers)
+    batches = _decode_batches(model, mine, beam=beam, references=_have_text(utterances), cache=cache, workers=workers)
     partials.append(map(_row, batch) for batch in batches)
     partials.merge(u.id for u in utterances)
     rejects, by_id = Rejects(max_bad), {u.id: u for u in utterances}
@@ -95,7 +95,7 @@ def decode_utterances(
     """
     rejects = Rejects(max_bad)
     found: dict[str, Decoded] = {}
-    batches = decode_batches(
+    batches = _decode_batches(
         model, utterances, beam=beam, references=_have_text(utterances), cache=cache, workers=workers
     )
     for item in (item for batch in batches for item in batch):
@@ -107,7 +107,7 @@ def decode_utterances(
     return [found[u.id] for u in utterances if u.id in found]
 
 
-def decode_batches(
+def _decode_batches(
     model: Recognizer,
     utterances: Sequence[Utterance],
     *,

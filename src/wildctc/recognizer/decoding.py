@@ -13,9 +13,9 @@ from torch import Tensor
 from wildctc.errors import MissingExtra, WildCTCError
 
 # A frame's labels beyond the best 40 hold next to no probability, and 200 of them would cost five times as much.
-LABELS_PER_FRAME = 40
+_LABELS_PER_FRAME = 40
 # Prefixes this far (in nats) below the best cannot come back.
-SCORE_WINDOW = 50.0
+_SCORE_WINDOW = 50.0
 
 
 class DecodesIds(Protocol):
@@ -115,8 +115,8 @@ def _search(log_probs: Tensor, beam: int, blank: int) -> list[Any]:
     options = flashlight.LexiconFreeDecoderOptions(
         # A prefix that ends in a blank and the same one ending in its label are two entries until the last frame.
         beam_size=2 * beam,
-        beam_size_token=min(log_probs.shape[1], LABELS_PER_FRAME),
-        beam_threshold=SCORE_WINDOW,
+        beam_size_token=min(log_probs.shape[1], _LABELS_PER_FRAME),
+        beam_threshold=_SCORE_WINDOW,
         lm_weight=0.0,
         sil_score=0.0,
         log_add=True,  # sum over alignments; otherwise it is the best path again

@@ -27,12 +27,19 @@ from wildctc.features.stats import FeatureStats
 from wildctc.features.trust import check_trusted
 from wildctc.files import load_tensors, make_folder, save_tensors, write_text
 from wildctc.recognizer.frame_times import time_in_audio
-from wildctc.recognizer.model_folder import FORMAT, Tensors, check_shapes, check_values, read_config, read_header
+from wildctc.recognizer.model_folder import (
+    MODEL_FORMAT,
+    Tensors,
+    check_shapes,
+    check_weights,
+    read_header,
+    read_model_config,
+)
 from wildctc.recognizer.transcription import Transcript, join, transcribe_pieces
 from wildctc.text.units import Units, load_units
 
 
-class Network(nn.Module):
+class _Network(nn.Module):
     """All that has weights: statistics, mix of layers, encoder and output layer.
 
     shape: of a frame of features. encoder: as in `Recognizer`. outputs: how many units there are.
@@ -51,7 +58,7 @@ class Network(nn.Module):
         self.output = nn.Linear(self.encoder.output_dim, outputs)
 
 
-class Recognizer(Network):
+class Recognizer(_Network):
     """Features → logits over the units.
 
     front_end: what `features.make_front_end` takes. encoder: `kind` and the fields of `encoders.make_encoder`
@@ -169,7 +176,7 @@ class Recognizer(Network):
         """Write what a model folder holds beside the weights: configuration and units."""
         self.units.save(folder)
         config = {
-            "format": FORMAT,
+            "format": MODEL_FORMAT,
             "front_end": with_absolute_path(self.front_end_config),
             "front_end_digest": self.front_end.digest,
             "encoder": self.encoder_config,
@@ -197,14 +204,14 @@ class Recognizer(Network):
             The recogniser.
         """
         folder = find_model(Path(folder))
-        config, units = read_config(folder), load_units(folder)
+        config, units = read_model_config(folder), load_units(folder)
         tensors, state = read_header(folder / "model.safetensors")
         if not units.fingerprint() == config["units"] == state.get("units"):
             raise WildCTCError(f"{folder}: the units do not match the weights (units.json was changed or replaced)")
         check_trusted(config["front_end"], folder / "config.json", trust_front_end)
         model = cls._from_config(folder, config, units, tensors)
         weights, _ = load_tensors(folder / "model.safetensors")
-        check_values(folder, weights)
+        check_weights(folder, weights)
         model.load_state_dict(weights)
         return model.eval()
 
@@ -232,11 +239,11 @@ class Recognizer(Network):
         return model
 
 
-def _in_outline(shape: Sequence[int], encoder: dict[str, Any], outputs: int) -> Network:
+def _in_outline(shape: Sequence[int], encoder: dict[str, Any], outputs: int) -> _Network:
     """The network with shapes, but without memory for its weights."""
     try:
         with torch.device("meta"):
-            return Network(shape, encoder, outputs)
+            return _Network(shape, encoder, outputs)
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise WildCTCError(f"features of the shape {tuple(shape)} fit no network: {str(error)[:100]}") from None
 

@@ -16,31 +16,33 @@ import torch
 from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.files import read_json
 
-FORMAT = 1
-CONFIG_BYTES = 1_000_000  # of config.json, which has a few hundred
-HEADER_BYTES = 20_000_000  # of the header of the weights, which has about 4,000 for a block
-LEAST_STD = 1e-6  # of a feature; training gives 1e-4 at least
-ADVICE = "get the folder again, or train anew"
+MODEL_FORMAT = 1
+_CONFIG_BYTES = 1_000_000  # of config.json, which has a few hundred
+_HEADER_BYTES = 20_000_000  # of the header of the weights, which has about 4,000 for a block
+_LEAST_STD = 1e-6  # of a feature; training gives 1e-4 at least
+_ADVICE = "get the folder again, or train anew"
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 Tensors = dict[str, tuple[str, tuple[int, ...]]]  # name → type, as safetensors names it, and shape
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_model_config(folder: Path) -> dict[str, Any]:
     """config.json, with `front_end` and `encoder` as objects, and `units` as text."""
     path = folder / "config.json"
-    config = read_json(path, CONFIG_BYTES)
+    config = read_json(path, _CONFIG_BYTES)
     if not isinstance(config, dict):
-        raise WildCTCError(f"{path}: not a JSON object; {ADVICE}")
-    if "format" in config and config["format"] != FORMAT:
-        raise WildCTCError(f"{path}: format {str(config['format'])[:20]!r} of a model, this version reads {FORMAT}")
+        raise WildCTCError(f"{path}: not a JSON object; {_ADVICE}")
+    if "format" in config and config["format"] != MODEL_FORMAT:
+        raise WildCTCError(
+            f"{path}: format {str(config['format'])[:20]!r} of a model, this version reads {MODEL_FORMAT}"
+        )
     for field, kind in (("front_end", dict), ("encoder", dict), ("units", str)):
         if field not in config:
             raise WildCTCError(f"{path}: no {field!r} in it: not written by WildCTC?")
         if not isinstance(config[field], kind):
-            raise WildCTCError(f"{path}: {field} is not {'text' if kind is str else 'an object'}; {ADVICE}")
+            raise WildCTCError(f"{path}: {field} is not {'text' if kind is str else 'an object'}; {_ADVICE}")
     if "kind" not in config["encoder"] or "input_dim" in config["encoder"]:
-        raise WildCTCError(f"{path}: encoder must have a kind, and no input_dim; {ADVICE}")
+        raise WildCTCError(f"{path}: encoder must have a kind, and no input_dim; {_ADVICE}")
     return config
 
 
@@ -56,8 +58,8 @@ def read_header(path: Path) -> tuple[Tensors, dict[str, Any]]:
     try:
         with open(path, "rb") as raw:
             size = int.from_bytes(raw.read(8), "little")
-        if size > HEADER_BYTES:
-            raise WildCTCError(f"{path}: a header of {size:,} bytes; {ADVICE}")
+        if size > _HEADER_BYTES:
+            raise WildCTCError(f"{path}: a header of {size:,} bytes; {_ADVICE}")
         with safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             tensors = {name: (str(found.get_dtype()), tuple(found.get_shape())) for name, found in slices.items()}
@@ -81,7 +83,7 @@ def check_shapes(folder: Path, tensors: Tensors, expected: Mapping[str, torch.Te
         have = len({name.split(".")[2] for name in tensors if name.startswith("encoder.blocks.")})
         raise WildCTCError(
             f"{folder}: the weights do not fit config.json: {len(tensors):,} tensors and {have:,} blocks, "
-            f"not {len(outside) + blocks * len(inside):,} and {blocks:,}; {ADVICE}"
+            f"not {len(outside) + blocks * len(inside):,} and {blocks:,}; {_ADVICE}"
         )
     for number in range(blocks):
         _check(folder, tensors, inside, f"encoder.blocks.{number}.")
@@ -91,12 +93,12 @@ def check_shapes(folder: Path, tensors: Tensors, expected: Mapping[str, torch.Te
 def _check(folder: Path, tensors: Tensors, expected: Mapping[str, torch.Tensor], prefix: str) -> None:
     for name, tensor in expected.items():
         if prefix + name not in tensors:
-            raise WildCTCError(f"{folder}: the weights do not fit config.json: no {prefix}{name}; {ADVICE}")
+            raise WildCTCError(f"{folder}: the weights do not fit config.json: no {prefix}{name}; {_ADVICE}")
         dtype, shape = tensors[prefix + name]
         if shape != tuple(tensor.shape):
             raise WildCTCError(
                 f"{folder}: the weights do not fit config.json: {prefix}{name} is {shape}, not {tuple(tensor.shape)}; "
-                f"{ADVICE}"
+                f"{_ADVICE}"
             )
         if _DTYPES.get(dtype) != tensor.dtype:
             raise WildCTCError(
@@ -109,11 +111,11 @@ def _name(dtype: torch.dtype) -> str:
     return next(name for name, known in _DTYPES.items() if known == dtype)
 
 
-def check_values(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
+def check_weights(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
     """Refuse weights with which every output would be NaN."""
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise WildCTCError(f"{folder}: {name} holds NaN or infinite numbers; has training diverged? {ADVICE}")
-        least = LEAST_STD if name == "std" else 0.0 if name.endswith("running_var") else None
+            raise WildCTCError(f"{folder}: {name} holds NaN or infinite numbers; has training diverged? {_ADVICE}")
+        least = _LEAST_STD if name == "std" else 0.0 if name.endswith("running_var") else None
         if least is not None and bool((tensor < least).any()):
-            raise WildCTCError(f"{folder}: {name} is less than {least:g} in some dimension; {ADVICE}")
+            raise WildCTCError(f"{folder}: {name} is less than {least:g} in some dimension; {_ADVICE}")

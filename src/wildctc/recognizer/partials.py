@@ -34,7 +34,7 @@ def left_out(error: UtteranceError) -> Row:
     return {"id": error.id, "left_out": error.reason}
 
 
-def digest(utterances: Sequence[Utterance]) -> str:
+def manifest_digest(utterances: Sequence[Utterance]) -> str:
     """A short hash of what the rows of a manifest depend on."""
     content = [(u.id, u.start, u.duration, u.channel, u.text) for u in utterances]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -13,10 +13,10 @@ from wildctc.terminal import cut_to_width, display_width
 # What broadcasters ask for, more or less: two lines of 42 characters, 7 seconds, gone within a pause.
 LINE = 42
 LINES = 2
-LONGEST = 7.0  # seconds
-SHORTEST = 1.0  # seconds, where the next one leaves so much time
-PAUSE = 1.0  # seconds without a word after which a new one begins
-LINGER = 0.3  # seconds that it stays after its last letter: a letter is heard longer than a CTC model marks it
+_LONGEST = 7.0  # seconds
+_SHORTEST = 1.0  # seconds, where the next one leaves so much time
+_PAUSE = 1.0  # seconds without a word after which a new one begins
+_LINGER = 0.3  # seconds that it stays after its last letter: a letter is heard longer than a CTC model marks it
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def cues(transcript: Transcript) -> list[Cue]:
     groups = list(_groups(transcript.words))
     limits = [group[0].start for group in groups[1:]] + [transcript.duration]
     return [
-        Cue(group[0].start, min(limit, max(group[-1].end + LINGER, group[0].start + SHORTEST)), _lines(group))
+        Cue(group[0].start, min(limit, max(group[-1].end + _LINGER, group[0].start + _SHORTEST)), _lines(group))
         for group, limit in zip(groups, limits, strict=False)
     ]
 
@@ -71,8 +71,8 @@ def _groups(words: list[Word]) -> Iterator[list[Word]]:
     """Words that are shown together: until there is a pause, or no room, or it would take too long."""
     group: list[Word] = []
     for word in [part for whole in words for part in _parts(whole)]:
-        pause = bool(group) and word.start - group[-1].end >= PAUSE
-        late = bool(group) and word.end - group[0].start > LONGEST
+        pause = bool(group) and word.start - group[-1].end >= _PAUSE
+        late = bool(group) and word.end - group[0].start > _LONGEST
         if pause or late or len(_lines([*group, word])) > LINES:
             yield group
             group = []

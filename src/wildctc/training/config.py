@@ -155,13 +155,13 @@ class Config:
 
 
 # Settings that may differ when a run is continued: they do not touch its weights.
-FREE_ON_RESUME = {
+_FREE_ON_RESUME = {
     "data.dir", "data.audio_root", "data.cache", "data.cache_limit_gb", "data.workers", "data.max_bad",
     "training.checkpoint_steps",
 }  # fmt: skip
 
 # Settings where 0 switches something off; all other numbers but a schedule's must be greater.
-MAY_BE_ZERO = (
+_MAY_BE_ZERO = (
     "seed", "data.max_bad", "data.workers", "encoder.dropout", "spec_augment.", "optimizer.warmup_steps",
     "optimizer.weight_decay", "training.ctc_epochs",
 )  # fmt: skip
@@ -176,7 +176,7 @@ def load_recipe(name_or_path: str) -> Config:
     path = Path(name_or_path)
     if path.is_file():
         try:
-            return parse_yaml(read_bytes(path, RECIPE_BYTES).decode(), str(path))
+            return parse_yaml(read_bytes(path, _RECIPE_BYTES).decode(), str(path))
         except UnicodeDecodeError as error:
             raise WildCTCError(f"{path}: cannot be read as a recipe ({error})") from None
     if name_or_path not in shipped_recipes():
@@ -239,7 +239,7 @@ def _describe(settings: Any, prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
-MOST_BRACKETS, RECIPE_BYTES = 1000, 50_000  # of a recipe, which has a few thousand bytes
+_MOST_BRACKETS, _RECIPE_BYTES = 1000, 50_000  # of a recipe, which has a few thousand bytes
 
 
 def parse_yaml(text: str, where: str) -> Config:
@@ -247,8 +247,8 @@ def parse_yaml(text: str, where: str) -> Config:
     yaml = _yaml()
     try:
         # A run's config.yaml may come from a stranger: a line of brackets takes minutes, a few aliases all memory.
-        if text.count("[") + text.count("{") > MOST_BRACKETS:
-            raise WildCTCError(f"{where}: more than {MOST_BRACKETS} brackets; settings have a few")
+        if text.count("[") + text.count("{") > _MOST_BRACKETS:
+            raise WildCTCError(f"{where}: more than {_MOST_BRACKETS} brackets; settings have a few")
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
             raise WildCTCError(f"{where}: aliases (*name) are not read; write the value out")
         content = yaml.safe_load(text) or {}
@@ -331,8 +331,8 @@ def validate(config: Config) -> None:
         # A schedule's weights may be negative; the criterion checks them.
         if isinstance(value, bool) or not isinstance(value, int | float) or key.startswith("schedule."):
             continue
-        if not math.isfinite(value) or value < 0 or (value == 0 and not key.startswith(MAY_BE_ZERO)):
-            least = "at least" if key.startswith(MAY_BE_ZERO) else "greater than"
+        if not math.isfinite(value) or value < 0 or (value == 0 and not key.startswith(_MAY_BE_ZERO)):
+            least = "at least" if key.startswith(_MAY_BE_ZERO) else "greater than"
             raise WildCTCError(f"{key} must be {least} 0, got {value}")
     if config.data.max_bad > 1:
         raise WildCTCError(f"data.max_bad is a share, 0 to 1, got {config.data.max_bad}")
@@ -350,7 +350,7 @@ def validate(config: Config) -> None:
 def differences(old: Config, new: Config) -> list[str]:
     """What differs, as `key: old there, new here`, leaving out what may change when a run is continued."""
     a, b = flatten(to_dict(old)), flatten(to_dict(new))
-    return [f"{k}: {a[k]} there, {b[k]} here" for k in a if a[k] != b[k] and k not in FREE_ON_RESUME]
+    return [f"{k}: {a[k]} there, {b[k]} here" for k in a if a[k] != b[k] and k not in _FREE_ON_RESUME]
 
 
 def _parse(text: str) -> Any:

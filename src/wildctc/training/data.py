@@ -34,8 +34,8 @@ from wildctc.text.units import CharUnits, SentencePieceUnits, Units, name_charac
 from wildctc.text.word_weights import follow_words
 from wildctc.training.config import DataConfig
 
-log = logging.getLogger(__name__)
-STATS_FROM = 2000  # utterances: more do not change a mean
+_log = logging.getLogger(__name__)
+_STATS_FROM = 2000  # utterances: more do not change a mean
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def usable(
     """
     rejects = Rejects(config.max_bad, option="--data.max_bad", shown=0 if quiet else 10)
     readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
-    frames = scan_once(record, readable, cache, speeds, config.workers, rejects, processes)
+    frames = _scan_once(record, readable, cache, speeds, config.workers, rejects, processes)
     heard = [u for u in readable if u.id in frames]
     tokens = {u.id: units.encode(u.text) for u in heard}
     too_long = _too_long(heard, tokens, frames, speeds, output_lengths, rejects) if heard else set()
@@ -127,7 +127,7 @@ def usable(
     ]
 
 
-def digest(examples: Sequence[Example]) -> str:
+def data_digest(examples: Sequence[Example]) -> str:
     """What a run's batches depend on, as a short hash."""
     content: list[tuple[Any, ...]] = [(e.utterance.id, e.speed, e.frames, e.tokens) for e in examples]
     if any(e.weights is not None for e in examples):  # without any, the hash stays that of earlier releases
@@ -147,23 +147,23 @@ def report_weights(examples: Sequence[Example], criterion: Criterion) -> None:
         return
     arcs = [name for name in ("bypass", "word_bypass") if getattr(criterion.wildcards, name) is not None]
     if arcs:
-        log.info("weights of words: %d training utterances have them; added to %s", having, " and ".join(arcs))
+        _log.info("weights of words: %d training utterances have them; added to %s", having, " and ".join(arcs))
     else:
-        log.warning(
+        _log.warning(
             "weights of words are ignored: %d training utterances have them, but the criterion %s has no bypasses",
             having, criterion.name,
         )  # fmt: skip
 
 
 def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureStats:
-    """Mean and variance of the features of (at most) `STATS_FROM` training utterances, evenly spaced."""
+    """Mean and variance of the features of (at most) `_STATS_FROM` training utterances, evenly spaced."""
     originals = [e for e in examples if e.speed == 1.0] or list(examples)
-    some = originals[:: -(-len(originals) // STATS_FROM)]
+    some = originals[:: -(-len(originals) // _STATS_FROM)]
     bar = progress(some, desc="statistics of the features", unit="utt", leave=False)
     return FeatureStats.compute(cache.get(e.utterance, e.speed) for e in bar)
 
 
-def scan_once(
+def _scan_once(
     record: Path,
     utterances: Sequence[Utterance],
     cache: FeatureCache,
@@ -185,7 +185,7 @@ def scan_once(
     return frames
 
 
-Scanned = tuple[dict[str, list[int]], list[UtteranceError]]  # frames by id and speed; what is wrong with the others
+_Scanned = tuple[dict[str, list[int]], list[UtteranceError]]  # frames by id and speed; what is wrong with the others
 
 
 def scan(
@@ -195,7 +195,7 @@ def scan(
     workers: int,
     title: str,
     processes: Processes = ALONE,
-) -> Scanned:
+) -> _Scanned:
     """Compute and cache the features of all utterances in `workers` processes; bad audio is collected, not raised."""
     loader = DataLoader(
         _Scan(utterances, cache, speeds), batch_size=None, num_workers=workers, generator=torch.Generator(),
@@ -232,11 +232,11 @@ def _read_record(record: Path) -> _Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning("%s: damaged (%s); looking through the audio again", record, error)
+        _log.warning("%s: damaged (%s); looking through the audio again", record, error)
         return None
 
 
-def _read_scan(record: Path, key: str) -> Scanned | None:
+def _read_scan(record: Path, key: str) -> _Scanned | None:
     found = _read_record(record)
     return (found.frames, found.errors) if found and found.fingerprint == key else None
 

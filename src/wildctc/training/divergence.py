@@ -22,18 +22,18 @@ from wildctc.lattice.functional import wildcard_posteriors
 from wildctc.training.batches import Batch
 from wildctc.training.evaluation import Evaluation, has_arcs
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 CHECK_EVERY = 20  # two looks in a row must agree: 40 steps
 MAX_SKIPPED = 0.5  # a token that the audio supports at all is bypassed with a probability far below this
 MAX_SELF_LOOPS = 0.25  # a frame; half is the most possible, since a blank must stand between two
-MORE_CTC = 4  # epochs of plain CTC that are advised beyond those that the run had
+_MORE_CTC = 4  # epochs of plain CTC that are advised beyond those that the run had
 WORSE = 2  # times the loss of guessing: no model that has learned anything comes near it
-HOPELESS = 0.9  # CER
+_HOPELESS = 0.9  # CER
 EPOCHS = 3  # so many in a row from their first look to their last: the run ends
 
 
 @dataclass(frozen=True)
-class Collapse:
+class _Collapse:
     """What was found, and the arcs that are to blame."""
 
     found: str
@@ -50,7 +50,7 @@ class DivergenceWatch:
         self.criterion, self.ctc_epochs, self.processes = criterion, ctc_epochs, processes
         self.collapsed_epochs = 0
         self.in_a_row, self.warned, self.whole_epoch = 0, False, True
-        self.last: Collapse | None = None
+        self.last: _Collapse | None = None
 
     def numbers(self, step: int, loss: float, norm: float, ids: list[str]) -> None:
         """Stop at a loss or a gradient that is not finite."""
@@ -61,7 +61,7 @@ class DivergenceWatch:
         weights = self.criterion.wildcards
         names = [n for n in ("word_bypass", "bypass", "self_loop") if getattr(weights, n) is not None]
         if names:
-            advice += f", or make wildcards dearer ({options(stricter(self.criterion, names[0]))})"
+            advice += f", or make wildcards dearer ({_options(stricter(self.criterion, names[0]))})"
         where = f"step {step} (utterances {', '.join(ids[:3])}, …)"
         raise Diverged(f"training has diverged: the {what} of {where} is {value}; {advice}")
 
@@ -69,12 +69,12 @@ class DivergenceWatch:
         """Warn when two looks in a row find (nearly) nothing but wildcards. logits (T, N, V)."""
         if step % CHECK_EVERY or not has_arcs(self.criterion.wildcards):
             return
-        seen = self.processes.sum(look(logits, lengths, batch, self.criterion.wildcards))
-        collapse = find_collapse(seen, self.criterion.wildcards)
+        seen = self.processes.sum(_look(logits, lengths, batch, self.criterion.wildcards))
+        collapse = _find_collapse(seen, self.criterion.wildcards)
         self.in_a_row = self.in_a_row + 1 if collapse else 0
         self.whole_epoch = self.whole_epoch and collapse is not None
         if collapse and self.in_a_row >= 2 and not self.warned:
-            log.warning("step %d: training is collapsing to wildcards: %s", step, self.say(collapse))
+            _log.warning("step %d: training is collapsing to wildcards: %s", step, self.say(collapse))
             self.warned = True
         self.last = collapse
 
@@ -86,17 +86,17 @@ class DivergenceWatch:
             assert self.last is not None  # the last look of the epoch found it too
             raise Diverged(f"training has collapsed to wildcards by step {step}: {self.say(self.last)}")
 
-    def say(self, collapse: Collapse) -> str:
+    def say(self, collapse: _Collapse) -> str:
         """The finding, the weight now and in the first epoch, and what to do about it."""
         name = collapse.weight
         first, now = (getattr(w, name) for w in (self.criterion.settings, self.criterion.wildcards))
         weight = f"{name} is {now:.3g}, in the criterion's first epoch {first:g}"
         if first > 0:
             weight += ", a reward"
-        ways = [options(stricter(self.criterion, name))]
+        ways = [_options(stricter(self.criterion, name))]
         by_epoch = self.criterion.settings.schedule == "epoch" and getattr(self.criterion.settings, f"{name}_tau") < 1
         if first <= 0 and by_epoch:  # an entropy schedule moves on in epochs of plain CTC
-            ways.insert(0, f"--training.ctc_epochs {self.ctc_epochs + MORE_CTC}")
+            ways.insert(0, f"--training.ctc_epochs {self.ctc_epochs + _MORE_CTC}")
         return f"{collapse.found}; {weight}; train again, in another --out, with {' or '.join(ways)}"
 
 
@@ -110,8 +110,8 @@ def check_model(found: Evaluation) -> None:
             f"training has diverged: the model's CTC loss on dev is {found.ctc_loss:.3g}, guessing would have "
             f"{found.guessing:.3g} at most; lower --optimizer.lr or raise --optimizer.warmup_steps, in another --out"
         )
-    if found.cer >= HOPELESS:
-        log.warning(
+    if found.cer >= _HOPELESS:
+        _log.warning(
             "the model gets next to nothing right: dev CER %.0f%%, %.0f%% of the characters left out; it needs more "
             "epochs or more speech, or the transcripts are not those of the audio",
             100 * found.cer, 100 * found.deletions,
@@ -144,13 +144,13 @@ def stricter(criterion: Criterion, weight: str) -> dict[str, float]:
     return {weight: next((w for w in (-25.0, -30.0) if w < first), 2 * first)}
 
 
-def options(settings: dict[str, float]) -> str:
+def _options(settings: dict[str, float]) -> str:
     """Settings of the schedule as they are given on the command line."""
     return " ".join(f"--schedule.{name} {value:.3g}" for name, value in settings.items())
 
 
-def look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards) -> list[float]:
-    """What `find_collapse` judges, as sums: tokens, words, tokens skipped and bypassed, frames, loops, likelihood."""
+def _look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards) -> list[float]:
+    """What `_find_collapse` judges, as sums: tokens, words, tokens skipped and bypassed, frames, loops, likelihood."""
     post = wildcard_posteriors(
         logits.detach(),
         batch.targets,
@@ -164,16 +164,16 @@ def look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: W
     return [0.0 if family is None or not batch.counts else float(family.sum()) for family in arcs]
 
 
-def find_collapse(seen: list[float], wildcards: Wildcards) -> Collapse | None:
+def _find_collapse(seen: list[float], wildcards: Wildcards) -> _Collapse | None:
     """Whether the tokens are bypassed rather than recognised, or the frames taken by rewarded self-loops."""
     tokens, words, skipped, bypassed, frames, self_loops, log_likelihood = seen
     skipped, bypassed, loops = skipped / max(1, tokens), bypassed / max(1, tokens), self_loops / max(1, frames)
     if skipped >= MAX_SKIPPED:
         found = f"{skipped:.0%} of the tokens are bypassed"
-        return Collapse(found, _cheap(wildcards, tokens / max(1, words), bypassed > skipped / 2))
+        return _Collapse(found, _cheap(wildcards, tokens / max(1, words), bypassed > skipped / 2))
     # Early in training loops are many and mean nothing; a likelihood above 1 says that they are there for the reward.
     if wildcards.self_loop is not None and loops >= MAX_SELF_LOOPS and log_likelihood > 0:
-        return Collapse(f"wildcard self-loops take {loops:.0%} of the frames", "self_loop")
+        return _Collapse(f"wildcard self-loops take {loops:.0%} of the frames", "self_loop")
     return None
 
 

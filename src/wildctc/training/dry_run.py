@@ -24,12 +24,12 @@ from wildctc.training.evaluation import evaluate
 from wildctc.training.loop import TRAIN_SAMPLE
 from wildctc.training.reports import WEIGHTS
 
-SOUND = 10  # seconds of audio on which the front end is timed
-ROUNDS = 2  # the first may have something to set up
+_SOUND = 10  # seconds of audio on which the front end is timed
+_ROUNDS = 2  # the first may have something to set up
 
 
 @dataclass(frozen=True)
-class Times:
+class _Times:
     """In seconds: features that are not there yet, all epochs' steps, all epochs' validation."""
 
     features: float
@@ -110,7 +110,7 @@ def _estimate(
     batches: tuple[list[list[Example]], list[list[Example]]],
     epochs: int,
     missing: float,
-) -> Times:
+) -> _Times:
     train, dev = batches
     batch = _made_up(sorted(train, key=_padded)[len(train) // 2], model)
     frames = batch.x.shape[0] * batch.x.shape[1]
@@ -132,9 +132,9 @@ def _estimate(
         evaluate(model, [batch], criterion.wildcards)
 
     looked_at = sum(map(_padded, dev)) + TRAIN_SAMPLE * frames / len(batch.ids)
-    wave = np.zeros(SOUND * model.front_end.sampling_rate, np.float32)
-    return Times(
-        _timed(lambda: model.front_end.extract(wave)) * missing / SOUND if missing else 0.0,
+    wave = np.zeros(_SOUND * model.front_end.sampling_rate, np.float32)
+    return _Times(
+        _timed(lambda: model.front_end.extract(wave)) * missing / _SOUND if missing else 0.0,
         _timed(step) * sum(map(_padded, train)) / frames * epochs,
         _timed(validate_once) * looked_at / frames * epochs,
     )
@@ -155,7 +155,7 @@ def _made_up(examples: Sequence[Example], model: Recognizer) -> Batch:
 def _timed(function: Callable[[], object]) -> float:
     """Seconds of one call, the fastest of some: other work on the machine can only slow it down."""
     found = []
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
         begun = time.perf_counter()
         function()
         if torch.cuda.is_available():

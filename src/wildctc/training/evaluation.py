@@ -97,7 +97,7 @@ def has_arcs(wildcards: Wildcards) -> bool:
     return any(w is not None for w in (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass))
 
 
-Arguments = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+_Arguments = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def _logits(model: Recognizer, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -105,11 +105,11 @@ def _logits(model: Recognizer, batch: Batch) -> tuple[torch.Tensor, torch.Tensor
     return logits.float(), lengths
 
 
-def _loss(arguments: Arguments, wildcards: Wildcards, batch: Batch) -> float:
+def _loss(arguments: _Arguments, wildcards: Wildcards, batch: Batch) -> float:
     return float(wildcard_ctc_loss(*arguments, reduction="sum", wildcards=batch.weigh(wildcards), words=batch.words))
 
 
-def _bypassed(arguments: Arguments) -> float:
+def _bypassed(arguments: _Arguments) -> float:
     bypass = wildcard_posteriors(*arguments, wildcards=token_probe_arcs()).bypass
     assert bypass is not None  # the probe has the arcs
     return float(bypass.sum())

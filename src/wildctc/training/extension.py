@@ -15,7 +15,7 @@ from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, write_text
 from wildctc.training.config import Config
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def earlier_lengths(run: Path) -> list[int]:
@@ -36,7 +36,7 @@ def lengthen(run: Path, old: Config, new: Config) -> None:
     make_folder(run / "data")
     write_text(_record(run), json.dumps(sorted({*earlier_lengths(run), before})))
     rate = "rises again from 0 to that" if new.optimizer.decay == "cosine" else "is that"
-    log.info(
+    _log.info(
         "made longer, from %d to %d epochs: from epoch %d on the learning rate %s of a run of %d epochs, and the "
         "wildcards' schedule goes on",
         before, after, before + 1, rate, after,

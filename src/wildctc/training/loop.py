@@ -37,7 +37,7 @@ from wildctc.training.checkpoints import Checkpoints, average, holds
 from wildctc.training.config import Config, differences, to_yaml, validate
 from wildctc.training.data import (
     Example,
-    digest,
+    data_digest,
     feature_stats,
     find_manifest,
     make_units,
@@ -56,7 +56,7 @@ from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder, has_
 from wildctc.training.selection import best_epochs
 from wildctc.training.warm_start import branch_off
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 TRAIN_SAMPLE = 100  # training utterances on which the bypass posterior is followed
 
 
@@ -151,7 +151,7 @@ class Trainer:
         )
         train = [u for u in everything if u.duration <= data.max_duration]
         if len(train) < len(everything):
-            log.info("%d utterances longer than %g s left out", len(everything) - len(train), data.max_duration)
+            _log.info("%d utterances longer than %g s left out", len(everything) - len(train), data.max_duration)
         units = make_units(data, train)
         front_end = asdict(config.features)
         self.cache = FeatureCache(data.cache, make_front_end(front_end))
@@ -170,7 +170,7 @@ class Trainer:
         if not self.train or not self.dev:
             raise WildCTCError("no usable utterances: see the reasons above")
         report_weights(self.train, self.criterion)
-        self.data = digest(self.train + self.dev)
+        self.data = data_digest(self.train + self.dev)
         if not self.again and self.processes.first:
             for path in found.glob("lost-*.json"):
                 path.unlink()
@@ -183,7 +183,7 @@ class Trainer:
         self.model.to(self.device)
         copies = len(data.speeds)
         self.hours = sum(e.utterance.duration for e in self.train) / 3600 / copies
-        log.info(
+        _log.info(
             "%d training utterances (%.2f h%s), %d for validation, %d units, %.2f million weights",
             len(self.train) // copies, self.hours, f", each at {copies} speeds" if copies > 1 else "", len(self.dev),
             len(units), sum(p.numel() for p in self.model.parameters()) / 1e6,
@@ -209,7 +209,7 @@ class Trainer:
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
         self.history, self.watch.collapsed_epochs = state["history"], state["collapsed_epochs"]
         self.criterion.load_state_dict(state["criterion"])
-        log.info("continuing from %s: epoch %d, step %d", path, self.epoch, self.step)
+        _log.info("continuing from %s: epoch %d, step %d", path, self.epoch, self.step)
 
     def _take_parts(self, state: dict[str, Any]) -> None:
         """Keep the number of parts that the run's batches are cut into, whatever that of processes, where possible."""
@@ -218,12 +218,12 @@ class Trainer:
         parts = state.get("parts", parts_for(accumulate, had))
         self.parts = parts_to_go_on(parts, accumulate, size)
         if self.parts != parts:
-            log.warning(
+            _log.warning(
                 "the run had %d processes and goes on with %d: batches are cut into %d parts, not %d, so from here on "
                 "dropout and batch normalisation are not those that it would have had", had, size, self.parts, parts,
             )  # fmt: skip
         elif had != size:
-            log.info(
+            _log.info(
                 "the run had %d processes and goes on with %d: the same batches, masks and dropout; sums are added in "
                 "another order, so the last digits may differ", had, size,
             )  # fmt: skip
@@ -391,7 +391,7 @@ class Trainer:
         self._keep_trunk()
         self.checkpoints.keep(set(self._best()))
         shown = {k: v for k, v in metrics.items() if v is not None and k != "epoch"}
-        log.info("epoch %d: %s", metrics["epoch"], ", ".join(f"{k} {v:.4g}" for k, v in shown.items()))
+        _log.info("epoch %d: %s", metrics["epoch"], ", ".join(f"{k} {v:.4g}" for k, v in shown.items()))
 
     def _keep_trunk(self) -> None:
         """Also when a run goes on that was killed just before."""
@@ -415,7 +415,7 @@ class Trainer:
                 self.criterion.step(entropy)
         for warning in said:
             if follows:  # to others `h_low` means nothing
-                log.warning("%s", warning.message)
+                _log.warning("%s", warning.message)
 
     def _best(self) -> list[int]:
         """The epochs whose weights are averaged, best first."""
@@ -437,7 +437,7 @@ class Trainer:
     def _say_shares(self) -> None:
         if self.spent["all"] > 0:
             loss, data = (self.spent[k] / self.spent["all"] for k in ("loss", "data"))
-            log.info("share of the steps' time: loss %.2f%%, waiting for data %.2f%%", 100 * loss, 100 * data)
+            _log.info("share of the steps' time: loss %.2f%%, waiting for data %.2f%%", 100 * loss, 100 * data)
 
     def _export(self) -> Path:
         """Average the best epochs, measure the result and write the model folder."""
@@ -446,7 +446,7 @@ class Trainer:
         epochs = self.checkpoints.present(self._best())
         weights = average([self.checkpoints.epoch(e) for e in epochs])
         if self.processes.tell(holds(folder / "model.safetensors", weights)):
-            log.info("the run is finished: its model is in %s", folder)
+            _log.info("the run is finished: its model is in %s", folder)
             return folder
         self.model.load_state_dict(weights)
         found = self._evaluate_dev()
@@ -454,6 +454,6 @@ class Trainer:
         final = {"wer": found.wer, "cer": found.cer, "ctc_loss": found.ctc_loss}
         if self.processes.first:
             self.model.save(folder, model_card(self.config, final, self.history, epochs, self.hours, self.lengths[:-1]))
-        log.info("model of epochs %s in %s: dev WER %.2f%%, CER %.2f%% (greedy)",
+        _log.info("model of epochs %s in %s: dev WER %.2f%%, CER %.2f%% (greedy)",
                  ", ".join(map(str, sorted(epochs))), folder, 100 * found.wer, 100 * found.cer)  # fmt: skip
         return folder

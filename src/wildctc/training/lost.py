@@ -17,7 +17,7 @@ from wildctc.corpora.utterance import UtteranceError
 from wildctc.errors import WildCTCError
 from wildctc.files import write_text
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Lost:
@@ -51,7 +51,7 @@ class Lost:
             )
         write_text(self.mine, json.dumps(rows, ensure_ascii=False, indent=1) + "\n")
         for error, _ in found:
-            log.warning("lost, and left out from here on: %s", error)
+            _log.warning("lost, and left out from here on: %s", error)
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
