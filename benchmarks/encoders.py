@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wildctc.encoders.blocks import Convolution, GatingMLP
 from wildctc.encoders.encoder import Encoder, make_encoder
-from wildctc.encoders.layers import Attention, Convolution, Dropout, GatingMLP, Layout
+from wildctc.encoders.layers import Attention, Dropout, Layout
 
 SMALL = {"d_model": 144, "blocks": 4, "ff_dim": 576, "input_dim": 288, "subsampling": 2, "subsampling_conv": "conv1d"}
 LARGE = {"input_dim": 80}

@@ -1,4 +1,4 @@
-"""Subsampling, a stack of blocks, and the bookkeeping of lengths around them."""
+"""The encoder: subsampling, a stack of blocks, and the lengths of their outputs."""
 
 import math
 from dataclasses import fields
@@ -7,16 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from wildctc.encoders.layers import (
-    ConformerBlock,
-    Dropout,
-    EBranchformerBlock,
-    Layout,
-    Subsampling,
-    conv_length,
-    layer_norm,
-    padding_mask,
-)
+from wildctc.encoders.blocks import ConformerBlock, EBranchformerBlock
+from wildctc.encoders.layers import Dropout, Layout, Subsampling, conv_length, layer_norm, padding_mask
 from wildctc.encoders.settings import CONV_WIDTH, MIN_FRAMES, STRIDES, ConformerConfig, EBranchformerConfig
 from wildctc.errors import WildCTCError
 
@@ -24,15 +16,24 @@ from wildctc.errors import WildCTCError
 class Encoder(nn.Module):
     """A stack of blocks over subsampled features; see `make_encoder`.
 
-    With `pad_like_espnet` it pads as ESPnet does: lengths come from a strided mask (an output frame counts when the
-    *first* input frame under it is not padding), convolutions and batch statistics run over padding as if it were
-    speech, and only attention ignores padded keys. Outputs then depend on how far the batch is padded, and are not 0
-    past a row's length.
+    Attributes:
+        config: The settings.
+        pad_like_espnet: Whether it pads as ESPnet does: lengths come from a strided mask (an output frame counts if the
+            *first* of its input frames is not padding), convolutions and batch statistics treat padding as speech, and
+            only attention ignores padded keys. Outputs then depend on how far the batch is padded, and are not 0 after
+            the end of a row.
+        positions: (2T-1, D) encodings of distances between frames, for T frames or more.
     """
 
     positions: Tensor
 
     def __init__(self, config: ConformerConfig | EBranchformerConfig, pad_like_espnet: bool = False) -> None:
+        """Make an encoder with fresh weights.
+
+        Args:
+            config: The settings, whose class decides the kind of blocks.
+            pad_like_espnet: Whether to pad as ESPnet does.
+        """
         super().__init__()
         self.config = config
         self.pad_like_espnet = pad_like_espnet
@@ -41,16 +42,23 @@ class Encoder(nn.Module):
         block = ConformerBlock if isinstance(config, ConformerConfig) else EBranchformerBlock
         self.blocks = nn.ModuleList(block(config) for _ in range(config.blocks))  # type: ignore[arg-type]
         self.norm = layer_norm(config.d_model)
-        # Of an encoder on the device "meta" only the shapes of its weights are wanted; see `Recognizer.load`.
-        positions = torch.empty(0) if self.norm.weight.is_meta else sinusoids(512, config.d_model)
+        # on the device "meta" only the shapes of the weights matter; see `Recognizer.load`
+        positions = torch.empty(0) if self.norm.weight.is_meta else _sinusoids(512, config.d_model)
         self.register_buffer("positions", positions, persistent=False)
 
     @property
     def output_dim(self) -> int:
+        """D, the width of the encoded frames."""
         return self.config.d_model
 
     def output_lengths(self, lengths: Tensor) -> Tensor:
-        """Encoded frames for inputs of these lengths (0 where too short), (N,) -> (N,).
+        """Count the encoded frames.
+
+        Args:
+            lengths: (N,) frames of the inputs.
+
+        Returns:
+            (N,) frames of the outputs; 0 if an input is too short.
 
         >>> make_encoder("conformer", input_dim=80, blocks=1).output_lengths(torch.tensor([100, 7, 6]))
         tensor([24,  1,  0])
@@ -65,15 +73,26 @@ class Encoder(nn.Module):
         return lengths.clamp(min=0)
 
     def forward(self, x: Tensor, x_lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """x (N, T, F), x_lengths (N,) -> y (N, T', D), y_lengths (N,); y is 0 past a row's length."""
-        self.check(x, x_lengths)
+        """Encode a batch.
+
+        Args:
+            x: (N, T, F) features.
+            x_lengths: (N,) frames of each row.
+
+        Returns:
+            (N, T', D) encoded frames, 0 after the end of each row; and (N,) the lengths of the rows.
+
+        Raises:
+            WildCTCError: Shapes or lengths do not fit the encoder.
+        """
+        self._check(x, x_lengths)
         y_lengths = self.output_lengths(x_lengths)
-        x = x[:, : int(x_lengths.max())]  # no work on padding that no row of this batch needs
+        x = x[:, : int(x_lengths.max())]  # cut off padding that no row needs
         if not self.pad_like_espnet and int(x_lengths.min()) < x.size(1):
-            x = x.masked_fill(padding_mask(x_lengths, x.size(1), x.device).unsqueeze(2), 0)  # it might hold NaN
+            x = x.masked_fill(padding_mask(x_lengths, x.size(1), x.device).unsqueeze(2), 0)  # padding may be NaN
         layout = Layout(y_lengths, int(y_lengths.max()), x, keep_padding=self.pad_like_espnet)
         positions = self.dropout(self.positions_for(layout.size[1]))
-        # Under autocast the residual stream stays in the precision of the input.
+        # under autocast the residual stream keeps the precision of the input
         h = layout.pack(self.subsampling(x)).to(x.dtype) * math.sqrt(self.config.d_model)
         h = self.dropout(h)
         for block in self.blocks:
@@ -81,13 +100,20 @@ class Encoder(nn.Module):
         return layout.unpack(self.norm(h)), y_lengths
 
     def positions_for(self, frames: int) -> Tensor:
-        """(2 * frames - 1, D), from a table that grows when a longer utterance comes."""
+        """Look up the encodings of distances, in a table that grows with the longest utterance.
+
+        Args:
+            frames: T, the number of frames.
+
+        Returns:
+            (2T-1, D): for distances T-1, …, 0, …, -(T-1).
+        """
         if frames > (self.positions.size(0) + 1) // 2:
-            self.positions = sinusoids(2 * frames, self.config.d_model).to(self.positions)
+            self.positions = _sinusoids(2 * frames, self.config.d_model).to(self.positions)
         middle = self.positions.size(0) // 2
         return self.positions[middle - frames + 1 : middle + frames]
 
-    def check(self, x: Tensor, lengths: Tensor) -> None:
+    def _check(self, x: Tensor, lengths: Tensor) -> None:
         dim, shortest = self.config.input_dim, MIN_FRAMES[self.config.subsampling]
         if x.dim() != 3 or x.size(2) != dim:
             raise WildCTCError(f"the encoder takes features (N, T, {dim}), got {tuple(x.shape)}")
@@ -103,15 +129,25 @@ class Encoder(nn.Module):
                 )
 
 
-def sinusoids(frames: int, dim: int) -> Tensor:
-    """(2 * frames - 1, dim): encodings of the distances frames-1, …, 0, …, -(frames-1); sines even, cosines odd."""
+def _sinusoids(frames: int, dim: int) -> Tensor:
+    """(2 * frames - 1, dim): encodings of the distances frames-1, …, 0, …, -(frames-1); even: sines, odd: cosines."""
     distance = torch.arange(frames - 1, -frames, -1, dtype=torch.float32)[:, None]
     angle = distance * torch.exp(torch.arange(0, dim, 2, dtype=torch.float32) * -(math.log(10000.0) / dim))
     return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
 
 
 def make_encoder(kind: Literal["conformer", "e_branchformer"], **settings: Any) -> Encoder:
-    """An encoder with fresh weights; `settings` are the fields of ConformerConfig or EBranchformerConfig.
+    """Make an encoder with fresh weights.
+
+    Args:
+        kind: The kind of blocks.
+        **settings: Fields of `ConformerConfig` or `EBranchformerConfig`; `input_dim` is required.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        WildCTCError: The kind or a setting is unknown, or a value is not possible.
 
     >>> encoder = make_encoder("conformer", input_dim=80, d_model=16, ff_dim=32, blocks=2)
     >>> y, y_lengths = encoder(torch.randn(2, 60, 80), torch.tensor([60, 45]))

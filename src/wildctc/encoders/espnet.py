@@ -1,4 +1,4 @@
-"""Loading the weights of an encoder that ESPnet trained."""
+"""Load the weights of an encoder that was trained with ESPnet."""
 
 import re
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from wildctc.encoders.encoder import Encoder
 from wildctc.encoders.settings import ConformerConfig, EBranchformerConfig
 from wildctc.errors import WildCTCError
 
-INPUT_LAYERS = {"linear": 1, "conv2d2": 2, "conv2d": 4}
+_INPUT_LAYERS = {"linear": 1, "conv2d2": 2, "conv2d": 4}
 
-# ESPnet's variants are many; these settings must have these values (None stands for ESPnet's default).
-REQUIRED: dict[str, tuple[Any, ...]] = {
+# ESPnet has many variants. These settings must have one of these values (None is ESPnet's default).
+_REQUIRED: dict[str, tuple[Any, ...]] = {
     "rel_pos_type": (None, "latest"),
     "pos_enc_layer_type": (None, "rel_pos"),
     "selfattention_layer_type": (None, "rel_selfattn"),
@@ -31,7 +31,7 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
     "interctc_use_conditioning": (None, False),
 }
 
-RENAMED = (
+_RENAMED = (
     (r"^embed\.conv\.", "subsampling.convs."),
     (r"^embed\.out\.(0\.)?", "subsampling.out."),
     (r"^embed\.([01])\.", r"subsampling.out.\1."),
@@ -68,20 +68,28 @@ RENAMED = (
 def from_espnet(
     config: Mapping[str, Any], state_dict: Mapping[str, Tensor], *, pad_like_espnet: bool = False
 ) -> Encoder:
-    """An encoder of ESPnet as one of ours, in evaluation mode.
+    """Convert an encoder of ESPnet.
 
-    `config` is ESPnet's `encoder_conf` with `input_size`, the feature dimension, in it. `state_dict` has ESPnet's
-    names, of the encoder alone or of a whole model, where they begin with "encoder.". `pad_like_espnet` (see
-    `Encoder`) reproduces ESPnet's numbers for every row of a padded batch; without it short rows come out as they
-    would alone, which in ESPnet they do not.
+    Args:
+        config: ESPnet's `encoder_conf`, to which `input_size`, the feature dimension, was added.
+        state_dict: Weights by ESPnet's names: of the encoder alone, or of a whole model, whose encoder has the prefix
+            "encoder.".
+        pad_like_espnet: Whether to reproduce ESPnet's numbers for every row of a padded batch (see `Encoder`). Without
+            it, short rows have the output that they would have alone, which is not so in ESPnet.
+
+    Returns:
+        The encoder, in evaluation mode.
+
+    Raises:
+        WildCTCError: A setting is not supported, or the weights do not fit the settings.
 
     >>> from_espnet({"input_size": 80, "input_layer": "conv2d6"}, {"encoders.0.attn.pos_bias_u": torch.zeros(4, 64)})
     Traceback (most recent call last):
     wildctc.errors.WildCTCError: ESPnet's input_layer 'conv2d6' is not supported; linear, conv2d2, conv2d are
     """
     state = {re.sub(r"^encoder\.", "", key): tensor for key, tensor in state_dict.items()}
-    encoder = Encoder(read_config(config, conformer=any(".conv_module." in key for key in state)), pad_like_espnet)
-    ours = fuse_qkv({rename(key): tensor for key, tensor in state.items()})
+    encoder = Encoder(_read_config(config, conformer=any(".conv_module." in key for key in state)), pad_like_espnet)
+    ours = _fuse_qkv({_rename(key): tensor for key, tensor in state.items()})
     wanted = encoder.state_dict()
     missing = sorted(wanted.keys() - ours.keys())
     if missing:
@@ -97,13 +105,13 @@ def from_espnet(
     return encoder.eval()
 
 
-def read_config(config: Mapping[str, Any], *, conformer: bool) -> ConformerConfig | EBranchformerConfig:
-    for name, allowed in REQUIRED.items():
+def _read_config(config: Mapping[str, Any], *, conformer: bool) -> ConformerConfig | EBranchformerConfig:
+    for name, allowed in _REQUIRED.items():
         if config.get(name) not in allowed:
             raise WildCTCError(f"ESPnet's {name} {config[name]!r} is not supported; {allowed[-1]!r} is")
     input_layer = config.get("input_layer", "conv2d")
-    if input_layer not in INPUT_LAYERS:
-        supported = ", ".join(INPUT_LAYERS)
+    if input_layer not in _INPUT_LAYERS:
+        supported = ", ".join(_INPUT_LAYERS)
         raise WildCTCError(f"ESPnet's input_layer {input_layer!r} is not supported; {supported} are")
     if "input_size" not in config:
         raise WildCTCError("ESPnet's configuration lacks input_size: add the feature dimension, for example 80")
@@ -114,7 +122,7 @@ def read_config(config: Mapping[str, Any], *, conformer: bool) -> ConformerConfi
         "ff_dim": config.get("linear_units", 2048),
         "dropout": config.get("dropout_rate", 0.1),
         "attention_dropout": config.get("attention_dropout_rate", 0.0),
-        "subsampling": INPUT_LAYERS[input_layer],
+        "subsampling": _INPUT_LAYERS[input_layer],
     }
     if conformer:
         return ConformerConfig(
@@ -135,14 +143,14 @@ def read_config(config: Mapping[str, Any], *, conformer: bool) -> ConformerConfi
     )
 
 
-def rename(key: str) -> str:
-    for pattern, ours in RENAMED:
+def _rename(key: str) -> str:
+    for pattern, ours in _RENAMED:
         key = re.sub(pattern, ours, key)
     return key
 
 
-def fuse_qkv(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """ESPnet has three projections where ours is one."""
+def _fuse_qkv(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Join ESPnet's three projections of queries, keys and values to one."""
     for key in [key for key in state if ".attention.q." in key]:
         parts = [state.pop(key.replace(".attention.q.", f".attention.{part}.")) for part in "qkv"]
         state[key.replace(".attention.q.", ".attention.qkv.")] = torch.cat(parts)

@@ -7,16 +7,27 @@ from wildctc.errors import WildCTCError
 
 STRIDES: dict[int, tuple[int, ...]] = {1: (), 2: (2, 1), 4: (2, 2)}
 CONV_WIDTH = 3
-LARGEST = 1_000_000  # of any setting
-MIN_FRAMES = {1: 1, 2: 7, 4: 7}  # the shortest input of which one frame is left
+_LARGEST = 1_000_000  # of any setting
+MIN_FRAMES = {1: 1, 2: 7, 4: 7}  # the shortest input that gives one frame
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """What both encoders share. `subsampling` 1 is a linear layer; 2 and 4 are two convolutions of width 3.
+    """Settings of both encoders.
 
-    `subsampling_conv`: "conv2d" treats the features as a picture, right for filterbanks; "conv1d" mixes all features
-    at once, right (and many times cheaper) for features of a pretrained model, whose order means nothing.
+    Attributes:
+        input_dim: The number of features per frame.
+        d_model: The width of the blocks; even, and a multiple of `heads`.
+        heads: The number of attention heads.
+        blocks: The number of blocks.
+        ff_dim: The width of the feed-forward layers.
+        kernel: The width of the depthwise convolution, odd.
+        macaron: Whether a block begins with a feed-forward layer too, both with half weight.
+        dropout: The rate of dropout.
+        attention_dropout: The rate of dropout of attention weights.
+        subsampling: The divisor of the frame rate. 1 is a linear layer; 2 and 4 are two convolutions of width 3.
+        subsampling_conv: "conv2d" treats the features as an image, for filterbanks. "conv1d" mixes all features at
+            once, for features of a pretrained model, whose order has no meaning; it is many times cheaper.
     """
 
     input_dim: int
@@ -37,7 +48,7 @@ class EncoderConfig:
         if self.d_model % self.heads or self.d_model % 2:
             raise WildCTCError(f"d_model {self.d_model} must be even and a multiple of heads {self.heads}")
         if self.kernel % 2 == 0:
-            raise WildCTCError(f"kernel {self.kernel} must be odd, so that a frame is the middle of its window")
+            raise WildCTCError(f"kernel {self.kernel} must be odd, so that each frame is in the middle of its window")
         if self.subsampling not in STRIDES:
             raise WildCTCError(f"subsampling {self.subsampling} is not one of {', '.join(map(str, STRIDES))}")
         if self.subsampling_conv not in ("conv2d", "conv1d"):
@@ -48,11 +59,11 @@ class EncoderConfig:
 
 
 def _check_number(name: str, kind: Any, value: Any) -> None:
-    """Refuse what is not of the field's type, and sizes that no encoder has: settings may come from a file."""
+    """Refuse values of a wrong type and absurd sizes: settings may come from a file of a stranger."""
     shown = str(value)[:40]
     if kind is int or name == "subsampling":
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
-            raise WildCTCError(f"{name} must be a whole number from 1 to {LARGEST:,}, got {shown}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _LARGEST:
+            raise WildCTCError(f"{name} must be a whole number from 1 to {_LARGEST:,}, got {shown}")
     elif kind is float and (not isinstance(value, int | float) or isinstance(value, bool)):
         raise WildCTCError(f"{name} must be a number, got {shown}")
     elif kind is bool and not isinstance(value, bool):
@@ -61,12 +72,17 @@ def _check_number(name: str, kind: Any, value: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ConformerConfig(EncoderConfig):
-    """Feed-forward, attention, convolution, feed-forward."""
+    """Settings of a Conformer, whose blocks are feed-forward, attention, convolution, feed-forward."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EBranchformerConfig(EncoderConfig):
-    """Attention and a convolutional gating MLP (cgMLP) side by side, merged by a depthwise convolution."""
+    """Settings of an E-Branchformer: attention and a gating MLP (cgMLP) in parallel, merged by a convolution.
+
+    Attributes:
+        cgmlp_dim: The width of the cgMLP, even.
+        merge_kernel: The width of the convolution that merges both, odd.
+    """
 
     cgmlp_dim: int = 1024
     merge_kernel: int = 31
