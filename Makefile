@@ -1,11 +1,11 @@
-# make setup · make demo · make test · make lint · make docs · make bench · make sanitize · make wheel
+# make setup · make demo · make test-fast · make test · make lint · make docs · make bench · make sanitize · make wheel
 PYTHON ?= python3
 PY := .venv/bin/python
 BUILD_TOOLS := scikit-build-core nanobind ninja cmake
 # the extension is rebuilt when its sources change
 SOURCES := $(wildcard csrc/*) CMakeLists.txt pyproject.toml
 
-.PHONY: setup demo test lint docs bench sanitize wheel clean
+.PHONY: setup demo test-fast test lint docs bench sanitize wheel clean
 
 setup: .venv/installed
 
@@ -23,8 +23,16 @@ DEMO ?= full
 demo: setup
 	.venv/bin/wildctc demo --size $(DEMO)
 
+# A process for each core. Each computes with one thread; tests about threads set their own number.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
+
+# What takes under 90 seconds on two cores: all but the tests marked slow.
+test-fast: setup
+	$(PYTEST) -q -rfE --durations 5 -m "not slow"
+
+# Everything. The slowest tests are listed at the end.
 test: setup
-	$(PY) -m pytest
+	$(PYTEST)
 
 lint: setup
 	.venv/bin/ruff check .

@@ -36,6 +36,7 @@ def is_running(pid: int) -> bool:
         return file.read().rsplit(")", 1)[1].split()[0] != "Z"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["linux", "another"])
 def test_child_of_a_killed_process_ends(platform):
     command = [sys.executable, "-c", PARENT.format(platform=platform)]

@@ -206,6 +206,7 @@ def test_no_page_with_commands_is_forgotten():
     assert {page.name for page in PAGES if has_commands(page)} == set(PAGES_RUN)
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_noticed(tmp_path):
     make_folder(tmp_path)
     assert shell("wildctc prepare jsonl speech/ data/x", tmp_path).returncode == 0

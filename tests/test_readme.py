@@ -96,7 +96,7 @@ def test_make_targets_exist():
     named = {
         target
         for page in PAGES
-        for target in re.findall(r"(?:^|`)make (\w+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for target in re.findall(r"(?:^|`)make ([\w-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     }
     makefile = (ROOT / "Makefile").read_text()
     assert named >= {"test", "bench"}

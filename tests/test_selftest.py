@@ -37,6 +37,7 @@ def without_extras(*words):
     return subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, *words], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_without_extras_help_works_and_other_commands_name_the_extra(tmp_path):
     assert "selftest" in without_extras("--help").stdout
     done = without_extras("train", "iban", "--out", str(tmp_path / "run"))

@@ -7,6 +7,8 @@ from support.probes import RATE, SCRIPTS, probed, voice, write
 
 from wildctc.audit.report import write_report
 
+pytestmark = pytest.mark.slow  # sound plays in real time
+
 TRACE = """() => {
   const { audio } = app.player;
   for (const name of ["playing", "pause"])

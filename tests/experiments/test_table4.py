@@ -12,6 +12,8 @@ from support.tones import write_rows
 
 from wildctc.probe.records import write_probe
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "bypassed.py"
 
 
@@ -20,7 +22,6 @@ def run(*words: object) -> str:
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.slow
 def test_the_change_of_wer_is_shown_by_quarter_of_room(tmp_path):
     plain = outcome(0.5)
     words = plain.words.copy()
@@ -39,7 +40,6 @@ def test_the_change_of_wer_is_shown_by_quarter_of_room(tmp_path):
     assert "otc-t " not in told  # no such runs
 
 
-@pytest.mark.slow
 def test_the_bypass_is_shown_by_quarter_and_by_character(tmp_path):
     utterances = [probed(f"u{i}", "ab" * (10 + 10 * i)) for i in range(4)]
     for i, utterance in enumerate(utterances):
@@ -52,7 +52,6 @@ def test_the_bypass_is_shown_by_quarter_and_by_character(tmp_path):
     assert row[-4:-1] == ["b", "20%", "a"]
 
 
-@pytest.mark.slow
 def test_what_is_missing_is_said_in_a_line(tmp_path):
     for words, said in (
         ([], "give probe files, or --results"),

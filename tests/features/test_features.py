@@ -112,6 +112,7 @@ def test_moonshine_gives_its_dimensions_at_a_frame_every_384_samples(name, dim):
     assert front_end.extract(noise(500)).shape == (0, dim)
 
 
+@pytest.mark.slow
 @needs_moonshine
 @pytest.mark.parametrize("name", MOONSHINE_DIMS)
 def test_moonshine_frames_are_counted_without_running_the_model(name, monkeypatch):
@@ -135,6 +136,7 @@ def test_moonshine_is_bit_identical_again_in_a_copy_and_in_another_process(name)
         np.testing.assert_array_equal(pool.apply(front_end.extract, (wave,)), expected)
 
 
+@pytest.mark.slow
 @needs_moonshine
 @pytest.mark.parametrize("name", MOONSHINE_DIMS)
 def test_moonshine_is_found_without_importing_its_package(name):

@@ -84,6 +84,7 @@ def test_the_hugging_face_example_runs_and_resumes(tmp_path):
     assert (tmp_path / "out/model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_wrong_criterion_is_one_line_of_the_hugging_face_example(tmp_path):
     pytest.importorskip("accelerate")
     command = [

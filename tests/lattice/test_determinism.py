@@ -79,6 +79,7 @@ assert step(2) == wanted
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_works_after_a_fork():
     subprocess.run([sys.executable, "-c", STEP + FORK, "2"], check=True, timeout=60)
@@ -93,6 +94,7 @@ assert step(5) == wanted
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("others", [0, 1])
 def test_fewer_threads_are_enough_where_no_more_can_be_started(others):
@@ -114,6 +116,7 @@ torch.save([_native.instruction_set(), work(torch.float32), work(torch.float64)]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", ["portable", "avx2"])
 def test_other_instruction_sets_give_the_same_numbers(isa, tmp_path):
     file = tmp_path / "results.pt"

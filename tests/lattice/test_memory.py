@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each test starts a process
+
 # Peak resident memory of a process that has run a small batch, and then a large one whose logits are one expanded row:
 # what the process grows by is the engine's own.
 GROWTH = """

@@ -167,6 +167,7 @@ def test_accumulation_over_several_losses(backend):
     torch.testing.assert_close(batch.logits.grad, 2 * one)
 
 
+@pytest.mark.slow
 def test_a_compiled_step_on_the_reference_backend_has_no_graph_break_either():
     logits, targets, *rest, bypass, self_loop = step_inputs(6, 2)
     wildcards = Wildcards(bypass=bypass, self_loop=self_loop, word_bypass=-2.0)

@@ -138,6 +138,7 @@ def test_two_processes_decode_as_one_does(trained):
     assert not list(trained.glob("two.jsonl.*"))
 
 
+@pytest.mark.slow
 def test_a_run_that_still_trains_is_decoded_from_its_last_checkpoint(trained, capsys):
     words = ["train", str(trained / "recipe.yaml"), "--out", str(trained / "training"), "--data.workers", "0"]
     ends = "from wildctc.training.loop import Trainer; Trainer._export = lambda self: sys.exit(9)"

@@ -192,6 +192,7 @@ class Stopped(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["audio", "cache file", "bit"])
 def test_a_run_that_loses_audio_or_features_goes_on_to_the_same_bits(tmp_path, caplog, monkeypatch, lost):
     recipe = make_corpus(tmp_path, {"train": 20, "dev": 3})
@@ -239,6 +240,7 @@ def stop():
     raise Stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["kept", "none"])
 def test_utterances_lost_on_the_way_are_left_out_the_same_after_a_kill(tmp_path, monkeypatch, cache):
     recipe = make_corpus(tmp_path, {"train": 20, "dev": 4})
@@ -603,6 +605,7 @@ def test_collapse_to_wildcards_is_named_within_50_steps_and_ends_the_run(tmp_pat
     assert len(read_rows(tmp_path / "run/metrics.jsonl")) < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["otc-w-tuned", "otc-tw", "btc"])
 def test_published_settings_that_hold_are_not_mistaken_for_a_collapse(tmp_path, criterion):
     recipe = make_corpus(tmp_path, {"train": 60, "dev": 3})

@@ -46,6 +46,7 @@ def test_the_schedule_begins_after_the_epochs_of_plain_ctc(recipe, tmp_path):
     assert all(m["valid_loss"] < m["valid_ctc_loss"] for m in found[3:])
 
 
+@pytest.mark.slow
 def test_a_branch_has_the_weights_of_a_run_of_its_own(recipe, tmp_path):
     train(settings(recipe, "ctc"), tmp_path / "ctc")
     for criterion in ("otc-t", "otc-tw-h"):
