@@ -1,7 +1,7 @@
 """Several processes compute what one would, write once, and end together.
 
-Most tests fork two processes here and give them torchrun's variables, which saves the seconds that starting takes; the
-slow ones go through torchrun itself.
+Most tests fork two processes here and give them torchrun's variables, which saves the seconds that starting takes. The
+last ones run torchrun itself. Many wait for time limits, so all are slow.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from wildctc.training.loop import Trainer, train
 FORK = multiprocessing.get_context("fork")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 def in_processes(function, *arguments, size=2, killed=(), absent=()):
@@ -449,7 +449,6 @@ def test_divergence_ends_all_processes_with_one_message(tmp_path):
     assert re.search(r"training has diverged: .*--optimizer\.lr.*word_bypass", said)
 
 
-@pytest.mark.slow
 def test_collapse_ends_all_processes_with_one_message(tmp_path, capfd):
     recipe = make_corpus(tmp_path, {"train": 60, "dev": 3})
     config = plain(recipe, training__epochs=50, criterion="otc-w")
@@ -522,7 +521,6 @@ def kill_when(process: subprocess.Popen, path: Path, find, by=signal.SIGKILL) ->
     return process.communicate(timeout=60)[0]
 
 
-@pytest.mark.slow
 def test_killed_torchrun_goes_on_to_the_same_weights(tmp_path):
     recipe = make_corpus(tmp_path / "corpus", {"train": 30, "dev": 4})
     options = ("--criterion", "otc-tw-h", "--training.epochs", "4", "--training.checkpoint_steps", "2")
@@ -546,7 +544,6 @@ def test_killed_torchrun_goes_on_to_the_same_weights(tmp_path):
     assert [m | {"seconds": 0} for m in first] == [m | {"seconds": 0} for m in second]
 
 
-@pytest.mark.slow
 def test_mistake_of_one_process_is_one_line_before_what_torchrun_adds(tmp_path):
     recipe = make_corpus(tmp_path / "corpus", {"train": 12, "dev": 2})
     process = torchrun(recipe, "--out", tmp_path / "run", "--training.epochs", "1000", "--data.cache", "null")
@@ -566,14 +563,12 @@ def test_mistake_of_one_process_is_one_line_before_what_torchrun_adds(tmp_path):
     assert len(re.findall(mistake, (tmp_path / "run/log.txt").read_text())) == 1
 
 
-@pytest.mark.slow
 def test_mistake_before_the_processes_meet_is_one_line(tmp_path):
     output = torchrun("no-such-recipe", "--out", tmp_path / "run").communicate(timeout=HANGS)[0]
     assert output.count("wildctc: no recipe 'no-such-recipe'") == 1
     assert "Traceback" not in output[: output.index("torch/distributed/elastic")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("by", "said"), [(signal.SIGKILL, "was killed"), (signal.SIGTERM, "was told to end")])
 def test_killed_worker_is_named_and_ends_the_run_at_once(tmp_path, by, said):
     recipe = make_corpus(tmp_path / "corpus", {"train": 12, "dev": 2})
