@@ -484,7 +484,7 @@ def test_an_utterance_that_a_system_did_not_probe_is_left_out_for_all_and_said(s
     probes = ["--probe", str(folder / "ctc/probe.jsonl"), "--probe", str(folder / "part.jsonl")]
     assert main([*words, *probes]) == 0
     shown = capsys.readouterr()
-    assert "1 utterance, 2 annotators, 2 to an utterance; 2 utterances left out" in shown.out
+    assert "1 utterance, 2 annotators, 2 to an utterance; 2 utterances skipped" in shown.out
     assert "skipped, not probed by part: utterances u2, u3" in shown.err
 
 

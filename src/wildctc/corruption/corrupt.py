@@ -1,8 +1,8 @@
-"""Transcripts with known errors: to find out how well an audit finds errors, and how training copes with them.
+"""Put known errors into transcripts, to measure how well an audit finds them and how training copes with them.
 
-Edits never touch one another: between two there is always something untouched, so each stands where it says it stands
-and the truth can be had back from the text and its edits. A character here is a grapheme cluster, so that no vowel
-sign or accent loses its letter, and no conjunct is torn.
+Edits never touch: between two edits there is always unchanged text. Each edit is therefore exactly where it says, and
+the original text follows from the corrupted text and its edits. A character is a grapheme cluster, so that vowel signs
+and accents stay with their letter and conjuncts stay whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ _TRIES = 30  # draws of a replacement before the rest of the corpus is searched 
 
 @dataclass(frozen=True)
 class Edit:
-    """What was done to a text: `truth` became `written`, which stands at begin:stop (code points) of the new text."""
+    """One change of a text.
+
+    Attributes:
+        kind: substitution, insertion, deletion, join, split or variant.
+        begin: Where `written` begins in the corrupted text, in code points.
+        stop: Where it stops.
+        written: What is in the corrupted text.
+        truth: What was there before.
+    """
 
     kind: str  # substitution, insertion, deletion, join, split or variant
     begin: int
@@ -38,7 +46,12 @@ class Edit:
 
 @dataclass(frozen=True)
 class Corrupted:
-    """A corrupted text and its edits from left to right."""
+    """A corrupted text.
+
+    Attributes:
+        text: The text with errors.
+        edits: The changes, from left to right.
+    """
 
     text: str
     edits: list[Edit]
@@ -55,14 +68,28 @@ def corrupt(
     word_kinds: Sequence[str] = WORD_KINDS,
     seed: int = 0,
 ) -> list[Corrupted]:
-    """Put errors into texts (normalised ones: NFC, single spaces), at exact rates and at random places.
+    """Put errors into texts, at exact rates and at random places.
 
-    characters: share of the corpus's characters that are hit (spaces are not counted). words: share of its words.
-    variant_rate: share of the words that `variants` knows, replaced by one of their other spellings. Each rate times
-    the units of the whole corpus is rounded to a number of hits, whose places are drawn without replacement; the kind
-    of each is drawn from those that are possible there. What is written comes from the corpus itself: as often as it
-    occurs there, never the original again, and inserted it differs from both neighbours. A rate that cannot be
-    reached without edits that touch is a WildCTCError.
+    Each rate times the number of units in the whole corpus is rounded to a number of errors. Their places are drawn
+    without replacement; the kind of each error is drawn from the kinds that are possible at its place. New characters
+    and words are drawn from the corpus, as often as they occur there. They never equal the original, and an inserted
+    one differs from both neighbours.
+
+    Args:
+        texts: Normalised texts: NFC, single spaces.
+        characters: The share of all characters, without spaces, that get an error.
+        words: The share of all words that get an error.
+        variants: For each spelling, other spellings of the same word.
+        variant_rate: The share of the words in `variants` that are replaced by another spelling.
+        character_kinds: The kinds of errors in characters.
+        word_kinds: The kinds of errors in words.
+        seed: Decides places, kinds and replacements.
+
+    Returns:
+        One corrupted text for each text, in the same order.
+
+    Raises:
+        WildCTCError: A rate is too high for errors that do not touch, or a text is not normalised.
 
     >>> [one, two] = corrupt(["the cat sat", "on the mat"], words=0.33, word_kinds=["join"], seed=1)
     >>> one.text, one.edits
@@ -96,16 +123,32 @@ def corrupt(
 
 
 def restore(text: str, edits: Sequence[Edit]) -> str:
-    """The truth: each edit undone, the last first, so that the places of those before it stay right."""
+    """Undo the edits of a corrupted text.
+
+    Args:
+        text: The corrupted text.
+        edits: Its edits, from left to right. They are undone from right to left, so that places stay valid.
+
+    Returns:
+        The original text.
+    """
     for edit in reversed(edits):
         text = text[: edit.begin] + edit.truth + text[edit.stop :]
     return text
 
 
 def read_variants(path: str, normalizer: Normalizer) -> dict[str, list[str]]:
-    """Spelling variants: each line has two or more spellings of one word, separated by white space.
+    """Read spelling variants. Each line has two or more spellings of one word, separated by white space.
 
-    Returns for each spelling the others, of all lines that it is on.
+    Args:
+        path: The file.
+        normalizer: Normalises each spelling.
+
+    Returns:
+        For each spelling the other ones, from all lines that contain it.
+
+    Raises:
+        WildCTCError: A line has fewer than two different spellings.
     """
     variants: dict[str, list[str]] = {}
     for number, line in read_lines(path):
@@ -119,9 +162,15 @@ def read_variants(path: str, normalizer: Normalizer) -> dict[str, list[str]]:
 
 
 def clusters(text: str) -> list[str]:
-    """Grapheme clusters, Indic conjuncts kept whole as Unicode has it since 15.1.
+    r"""Split a text into grapheme clusters. Indic conjuncts stay whole, as in Unicode 15.1 and later.
 
-    >>> [len(cluster) for cluster in clusters("क्षि e\\u0301")]
+    Args:
+        text: Any text.
+
+    Returns:
+        The clusters; joined, they are the text.
+
+    >>> [len(cluster) for cluster in clusters("क्षि e\u0301")]
     [4, 1, 2]
     """
     return _cluster_pattern().findall(text)

@@ -1,7 +1,7 @@
-"""How well does a score find known errors? Area under the ROC curve, precision among the flagged, bootstrap intervals.
+"""Measure how well a score finds known errors: area under the ROC curve, and precision among the flagged units.
 
-Intervals come from resampling whole utterances: the characters of one are not independent. The same resamples serve
-every score of a set, so that scores can be compared pair by pair.
+The 95% intervals come from resampling whole utterances, because the characters of an utterance are not independent. All
+scores use the same resamples, so that they can be compared in pairs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ class Interval(NamedTuple):
 
 
 class Detection(NamedTuple):
-    """How well one score finds the wrong units."""
+    """How well one score finds the wrong units.
+
+    Attributes:
+        auc: The area under the ROC curve.
+        precision: The share of wrong units among the FLAGGED share with the highest scores.
+        behind: How much its AUC is below that of the first score, in the same resamples.
+    """
 
     auc: Interval
     precision: Interval  # among the FLAGGED share with the highest scores
@@ -39,7 +45,13 @@ class Detection(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoredUnits:
-    """Characters or gaps of many utterances. wrong: (M,) bool. utterance: (M,) int, from 0. scores: name → (M,)."""
+    """Characters or gaps of many utterances, M in all.
+
+    Attributes:
+        wrong: (M,) bool, whether the unit has an error.
+        utterance: (M,) int, the number of its utterance, from 0.
+        scores: The name of each score → (M,) values; a high value is suspicious.
+    """
 
     wrong: np.ndarray
     utterance: np.ndarray
@@ -47,7 +59,14 @@ class ScoredUnits:
 
     @classmethod
     def join(cls, parts: Sequence[tuple[Sequence[bool], dict[str, Sequence[float]]]]) -> ScoredUnits:
-        """From (wrong, scores) of each utterance."""
+        """Join the units of several utterances.
+
+        Args:
+            parts: For each utterance which units are wrong, and the scores by name.
+
+        Returns:
+            All units, with the number of their utterance.
+        """
         sizes = [len(wrong) for wrong, _ in parts]
         names = parts[0][1] if parts else {}
         return cls(
@@ -58,7 +77,15 @@ class ScoredUnits:
 
 
 def measure_detection(units: ScoredUnits, *, resamples: int = 1000, seed: int = 0) -> dict[str, Detection]:
-    """AUC and precision of each score, higher scores being more suspicious; ties are broken at random.
+    """Measure how well each score finds the wrong units. Ties are broken at random.
+
+    Args:
+        units: The units and their scores.
+        resamples: Bootstrap resamples of the utterances.
+        seed: Decides ties and resamples.
+
+    Returns:
+        The name of each score → AUC and precision, with intervals. A number that does not exist is NaN.
 
     >>> scores = {"a": np.array([0.1, 0.9, 0.2, 0.8])}
     >>> units = ScoredUnits(np.array([False, True, False, True]), np.array([0, 0, 1, 1]), scores)
@@ -122,7 +149,17 @@ def _interval(measured: np.ndarray) -> Interval:
 
 
 def roc(wrong: np.ndarray, score: np.ndarray, seed: int = 0, points: int = 400) -> tuple[np.ndarray, np.ndarray]:
-    """False and true positive rates, from none flagged to all, at `points` places that are dense where few are."""
+    """Compute a ROC curve for drawing.
+
+    Args:
+        wrong: (M,) bool, which units are wrong.
+        score: (M,) values; a high value is suspicious.
+        seed: Breaks ties.
+        points: The largest number of points; they are dense where few units are flagged.
+
+    Returns:
+        False positive rates and true positive rates, from no unit flagged to all.
+    """
     order = np.lexsort((np.random.default_rng([seed, 1]).random(len(score)), score))[::-1]
     true = np.concatenate(([0], np.cumsum(wrong[order])))
     false = np.arange(len(true)) - true

@@ -1,4 +1,4 @@
-"""Errors that were put into transcripts on purpose (`wildctc corrupt`), and how well a probe of them finds them."""
+"""Measure how well a probe finds errors that `wildctc corrupt` put into transcripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ _Edits = list[dict[str, Any]]  # as in a row of a corrupted manifest
 
 
 def with_truth(probe: str | Path, manifest: str | Path) -> Iterator[tuple[ProbedUtterance, dict[str, Any]]]:
-    """Each probed utterance with its row of the corrupted manifest."""
+    """Pair each probed utterance with its row of the corrupted manifest.
+
+    Args:
+        probe: A probe file.
+        manifest: The corrupted manifest that was probed.
+
+    Yields:
+        The probed utterance and its row, which has the edits.
+
+    Raises:
+        WildCTCError: The manifest does not have the utterance, or has another text for it.
+    """
     truth = {row["id"]: row for _, row in read_rows(manifest)}
     for utterance in read_probe(probe)[1]:
         row = truth.get(utterance.id)
@@ -26,7 +37,15 @@ def with_truth(probe: str | Path, manifest: str | Path) -> Iterator[tuple[Probed
 
 
 def kinds_of(utterance: ProbedUtterance, edits: _Edits) -> list[str]:
-    """For each character: "", "substitution" or "insertion"."""
+    """Find which characters of a transcript are errors.
+
+    Args:
+        utterance: The probed utterance. Its tokens are single characters.
+        edits: The edits of its row in the corrupted manifest.
+
+    Returns:
+        For each character "substitution", "insertion" or "" for none. Deleted characters are not in the text.
+    """
     kinds = [""] * len(utterance.tokens)
     for edit in edits:
         if edit["kind"] in ("substitution", "insertion"):
@@ -35,7 +54,16 @@ def kinds_of(utterance: ProbedUtterance, edits: _Edits) -> list[str]:
 
 
 def find_known(probe: str | Path, manifest: str | Path, *, resamples: int = 1000) -> dict[str, Any]:
-    """How well bypass probability finds substituted and inserted characters: AUC and precision, with 95% intervals."""
+    """Measure how well the bypass probability finds substituted and inserted characters.
+
+    Args:
+        probe: A probe file.
+        manifest: The corrupted manifest that was probed.
+        resamples: Bootstrap resamples for the intervals.
+
+    Returns:
+        For JSON: `auc` and `precision` as [value, low, high], and the numbers of `wrong` and of all `characters`.
+    """
     parts: list[tuple[Sequence[bool], dict[str, Sequence[float]]]] = []
     for utterance, row in with_truth(probe, manifest):
         wrong = [kind != "" for kind in kinds_of(utterance, row["edits"])]
@@ -51,5 +79,12 @@ def find_known(probe: str | Path, manifest: str | Path, *, resamples: int = 1000
 
 
 def as_list(interval: Interval) -> list[float | None]:
-    """[value, low, high] for a JSON file, where a number that is none is null."""
+    """Convert an estimate to a list for a JSON file.
+
+    Args:
+        interval: The estimate and its 95% interval.
+
+    Returns:
+        [value, low, high], rounded to five digits. NaN becomes null.
+    """
     return [None if math.isnan(x) else round(x, 5) for x in interval]

@@ -1,1 +1,1 @@
-"""The demo: a small spoken corpus with known faults, two recognisers, and what they say about the faults."""
+"""The demo: a small spoken corpus with known errors, two recognisers, and how well they find the errors."""

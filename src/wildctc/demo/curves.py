@@ -1,4 +1,4 @@
-"""One picture of all runs: how error rates fall while wildcards become cheaper."""
+"""Draw the learning curves of several runs in one picture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from wildctc.training.run_folder import read_metrics
 
 
 def draw_runs(runs: Mapping[str, Path], output: Path) -> None:
-    """Validation WER, wildcard weights and bypass posteriors of several runs by epoch, as SVG."""
+    """Draw validation WER, wildcard weights and bypass posteriors by epoch.
+
+    Args:
+        runs: The name of each run → its folder.
+        output: The SVG file to write. The same runs give the same file.
+    """
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""The numbers of the story: which words the models doubt, and how many errors they make."""
+"""Compute the demo's numbers: which words the models doubt, and how many errors they make."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ from wildctc.scoring.hypotheses import read_hyps
 
 @dataclass(frozen=True)
 class Suspect:
-    """A word of a training transcript. doubt: how many of its letters were not said, by the model's expectation."""
+    """A word of a training transcript.
+
+    Attributes:
+        utterance: The utterance's id.
+        written: The word in the transcript.
+        heard: What the model recognises there.
+        spoken: The word that was said.
+        kind: How it was written: right, another spelling, a slip, or wrong on purpose.
+        doubt: The expected number of its letters that were not said.
+    """
 
     utterance: str
     written: str
@@ -26,10 +35,17 @@ class Suspect:
 
 
 def suspects(probe: Path, truth: Mapping[str, Sequence[Written]]) -> list[Suspect]:
-    """All words of the probed transcripts, the most doubtful first.
+    """Rank the words of the probed transcripts by doubt.
 
-    By the sum of the letters' bypass probabilities: of what was tried it told wrong words best from slips, and from
-    words where the model is merely lost (docs/demo.md).
+    The doubt is the sum of the bypass probabilities of a word's letters. Of the scores that were tried, this one
+    separates wrong words best from slips, and from words that the model cannot recognise (docs/demo.md).
+
+    Args:
+        probe: The probe file of the training transcripts.
+        truth: Utterance id → its words, as said and as written.
+
+    Returns:
+        All words, the most doubtful first.
     """
     found = []
     for utterance in read_probe(probe)[1]:
@@ -41,14 +57,27 @@ def suspects(probe: Path, truth: Mapping[str, Sequence[Written]]) -> list[Suspec
 
 @dataclass(frozen=True)
 class ErrorRates:
-    """Both systems on the test set, against what was said, and with every accepted spelling of it allowed."""
+    """Both systems on the test set.
+
+    Attributes:
+        exact: Compared with what was said.
+        variants: The same, with every accepted spelling allowed.
+    """
 
     exact: Comparison
     variants: Comparison
 
 
 def error_rates(hyps: Mapping[str, Path], truth: Mapping[str, Sequence[Written]]) -> ErrorRates:
-    """hyps: each system's hypothesis file. The first is what the others are compared with."""
+    """Score the systems on the test set.
+
+    Args:
+        hyps: The name of each system → its hypothesis file. The first system is the baseline.
+        truth: Utterance id → its words.
+
+    Returns:
+        The comparison against what was said, and with every accepted spelling allowed.
+    """
     decoded = {name: read_hyps(path) for name, path in hyps.items()}
     ids = [item.id for item in next(iter(decoded.values()))]
     said = {id: " ".join(word.spoken for word in truth[id]) for id in ids}

@@ -1,4 +1,4 @@
-"""Runs `wildctc` commands side by side, a process each: two cores are used better so than by threads."""
+"""Run `wildctc` commands side by side, each in its own process: this uses two cores better than threads do."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ from wildctc.progress import progress
 def together(
     commands: Mapping[str, Sequence[str]], logs: Path, done: Callable[[], int] = lambda: 0, **bar: Any
 ) -> None:
-    """Run all of the commands (words after `wildctc`) at the same time; the first that fails stops the others.
+    """Run commands at the same time. The first that fails stops the others.
 
-    What a command says goes to LOGS/<its name>.txt. done: how far they are, for the progress bar, whose options `bar`
-    has. Stopped from outside, nothing goes on running.
+    Args:
+        commands: A name for each command → its words, without `wildctc`. Its output goes to LOGS/NAME.txt.
+        logs: The folder of the logs.
+        done: Counts the work that is done, for the progress bar.
+        bar: Options of the progress bar.
+
+    Raises:
+        WildCTCError: A command failed; the message has its last line and the log.
     """
     with _started(commands, make_folder(logs)) as processes, progress(leave=False, **bar) as shown:
         while processes:
@@ -57,5 +63,5 @@ def _started(commands: Mapping[str, Sequence[str]], logs: Path) -> Iterator[dict
 
 def _last_words(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")
-    said = [line.strip() for line in lines if line.strip()] or ["it said nothing"]
-    return f"{said[-1].removeprefix('wildctc: ')} (all of it: {path})"
+    said = [line.strip() for line in lines if line.strip()] or ["no output"]
+    return f"{said[-1].removeprefix('wildctc: ')} (whole log: {path})"

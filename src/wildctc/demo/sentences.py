@@ -1,4 +1,4 @@
-"""Sentences for the demo: English, as the pretrained front end is, and full of words that have several spellings."""
+"""Sentences for the demo: English, like the pretrained front end, with many words that have several spellings."""
 
 from __future__ import annotations
 
@@ -68,7 +68,14 @@ _SLOTS = {name: [" ".join(option.split()) for option in options.split("|")] for 
 
 
 def sentences(count: int, seed: int) -> list[str]:
-    """So many different sentences, drawn by the seed.
+    """Draw different sentences.
+
+    Args:
+        count: How many.
+        seed: Decides which.
+
+    Returns:
+        The sentences.
 
     >>> sentences(2, seed=3)  # doctest: +SKIP
     """

@@ -1,4 +1,4 @@
-"""The demo from end to end: speech, features, two recognisers, and what they find."""
+"""Run the demo from end to end: speech, features, two recognisers, and what they find."""
 
 from __future__ import annotations
 
@@ -33,7 +33,13 @@ ENOUGH = 5.0  # times chance: what suspicious words must be found at
 
 @dataclass(frozen=True)
 class Scale:
-    """A demo of some size."""
+    """The size of a demo.
+
+    Attributes:
+        size: Sentences and voices of the corpus.
+        epochs: Training epochs.
+        batch_seconds: Seconds of padded audio in a batch.
+    """
 
     size: CorpusSize
     epochs: int
@@ -48,7 +54,12 @@ _SCALES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many of the most suspicious words were deliberately wrong, and how many of as many random words would be."""
+    """Whether the demo found wrong words.
+
+    Attributes:
+        hits: How many of the most suspicious words are wrong on purpose.
+        chance: How many of as many random words would be.
+    """
 
     hits: int
     chance: float
@@ -59,7 +70,13 @@ class Outcome:
 
 
 class Demo:
-    """The demo in a folder; `run` goes on where an earlier call stopped."""
+    """The demo in a folder. `run` resumes where an earlier call stopped.
+
+    Args:
+        folder: Where everything is written.
+        scale: "full" or "small".
+        say: Prints a text.
+    """
 
     def __init__(self, folder: Path, scale: str, say: Callable[[str], None] = print) -> None:
         self.folder, self.scale, self.say = folder, _SCALES[scale], say
@@ -69,14 +86,18 @@ class Demo:
         self.config = load_recipe("demo")
 
     def run(self) -> Outcome:
-        """All stages, then the story, which is also written to FOLDER/story.txt."""
+        """Run all stages, then tell the story, which is also written to FOLDER/story.txt.
+
+        Returns:
+            How many wrong words were found.
+        """
         stages = [
-            Stage("speech", self.speech),
-            Stage("features", self.compute_features),
-            Stage("training", self.training),
-            Stage("decoding", self.decoding),
-            Stage("probing", self.probing),
-            Stage("reports", self.reports),
+            Stage("speech", self._speech),
+            Stage("features", self._compute_features),
+            Stage("training", self._training),
+            Stage("decoding", self._decoding),
+            Stage("probing", self._probing),
+            Stage("reports", self._reports),
         ]
         settings = json.dumps([__version__, asdict(self.scale), WRONG, _WILDCARD, to_yaml(self.config)])
         lines: list[str] = []
@@ -87,28 +108,28 @@ class Demo:
 
         say("WildCTC demo: two recognisers learn from transcripts whose faults are known\n")
         seconds = run_stages(self.folder, settings, stages, say)
-        outcome = self.tell(say, seconds)
+        outcome = self._tell(say, seconds)
         write_text(self.folder / "story.txt", "\n".join(lines) + "\n")
         return outcome
 
     # ------------------------------------------------------------------------------------------------------- stages
 
-    def speech(self) -> str:
-        """Sentences, voices, transcripts."""
+    def _speech(self) -> str:
+        """Make sentences, voices and transcripts."""
         shutil.rmtree(self.corpus, ignore_errors=True)  # what a stopped attempt left
         make_corpus(self.corpus, self.scale.size, processes=self.cores)
         size = self.scale.size
         hours = sum(u.duration for u in self._utterances()) / 3600
         return f"{size.train + size.dev + size.test:,} sentences in {size.voices} voices of espeak-ng, {hours:.1f} h"
 
-    def compute_features(self) -> str:
-        """Through the frozen front end, once for both runs."""
+    def _compute_features(self) -> str:
+        """Run the frozen front end once for both runs."""
         front_end = make_front_end(asdict(self.config.features))
         scan(self._utterances(), FeatureCache(self.features, front_end), [1.0], self.cores, "all speech")
         return f"{self.config.features.name}, a frozen pretrained encoder"
 
-    def training(self) -> str:
-        """Both criteria from the same start, side by side."""
+    def _training(self) -> str:
+        """Train both criteria side by side, from the same start."""
         epochs = self.scale.epochs
         settings = ["--data.dir", self.corpus, "--data.cache", self.features, "--training.epochs", epochs]
         # the published schedule is of 30 epochs
@@ -121,15 +142,15 @@ class Demo:
         draw_runs({name: self.runs / name for name in (_PLAIN, _WILDCARD)}, self.folder / "curves.svg")
         return f"{_PLAIN} and {_WILDCARD} from the same start, {epochs} epochs each"
 
-    def decoding(self) -> str:
-        """The test set."""
+    def _decoding(self) -> str:
+        """Decode the test set."""
         manifest = self.corpus / "test.jsonl.gz"
         commands = {n: ["decode", self.runs / n, manifest, "--cache", self.features] for n in (_PLAIN, _WILDCARD)}
         self._commands("decode", commands, desc="decoding", **_CLOCK)
         return f"{self.scale.size.test} test sentences, prefix beam search"
 
-    def probing(self) -> str:
-        """How doubtful is each word of the training transcripts, and of the test set's?"""
+    def _probing(self) -> str:
+        """Probe the training transcripts and the test set: was each word said?"""
         commands = {}
         for name in (_PLAIN, _WILDCARD):
             for split in ("train", "test"):
@@ -141,8 +162,8 @@ class Demo:
         self._commands("probe", commands, desc="probing", **_CLOCK)
         return f"{self.scale.size.train:,} training transcripts: was each word said?"
 
-    def reports(self) -> str:
-        """A page to look at, and what the validators say."""
+    def _reports(self) -> str:
+        """Write the audit page, and compare the probes with the validators."""
         validators = [self.corpus / "validators" / f"{name}.jsonl" for name in VALIDATORS]
         disagree = ["disagree", "--reference", self.corpus / "test.jsonl.gz", "--validators", *validators]
         for name in (_PLAIN, _WILDCARD):
@@ -154,8 +175,8 @@ class Demo:
 
     # -------------------------------------------------------------------------------------------------------- story
 
-    def tell(self, say: Callable[[str], None], seconds: float) -> Outcome:
-        """What was found."""
+    def _tell(self, say: Callable[[str], None], seconds: float) -> Outcome:
+        """Report what was found."""
         truth = read_truth(self.corpus)
         found = {name: suspects(self._probe(name, "train"), truth) for name in (_PLAIN, _WILDCARD)}
         rates = error_rates({name: self.runs / name / "hyp" / "test.jsonl" for name in (_PLAIN, _WILDCARD)}, truth)

@@ -1,4 +1,4 @@
-"""People who write down what they hear: each has spelling habits, and all make slips now and then."""
+"""Simulate people who write down what they hear: each has spelling habits, and all make occasional slips."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Literal
 from wildctc.demo.sentences import VARIANTS
 
 Kind = Literal["right", "variant", "slip", "wrong"]
-_HABIT = 0.9  # how often an annotator keeps to his own spelling of a word
+_HABIT = 0.9  # how often annotators use their own spelling of a word
 _SLIPS = 0.03  # of the words of a transcript
 _ENDINGS = ("ing", "ed", "es", "s")
 
 
 @dataclass(frozen=True)
 class Written:
-    """A word as it was said and as it was written down.
+    """A word as it was said and as it was written.
 
-    kind: right, another accepted spelling, a slip of the annotator, or deliberately wrong.
+    Attributes:
+        spoken: The word that was said.
+        written: The word in the transcript.
+        kind: right, another accepted spelling, a slip of the annotator, or wrong on purpose.
     """
 
     spoken: str
@@ -38,13 +41,21 @@ class Annotator:
     def __init__(self, name: str, seed: int) -> None:
         self.name = name
         rng = random.Random(f"habits {name} {seed}")
-        british = rng.random()  # some lean to one side of the Atlantic, most are somewhere between
+        british = rng.random()  # the share of words that this person spells in the British way
         self.habits = {
             word: word if rng.random() < british else rng.choice(others) for word, others in VARIANTS.items()
         }
 
     def write(self, sentence: str, rng: random.Random) -> list[Written]:
-        """What this person writes on hearing the sentence."""
+        """Write down a sentence.
+
+        Args:
+            sentence: What was said.
+            rng: Draws exceptions from habits, and slips.
+
+        Returns:
+            The words as this annotator writes them.
+        """
         return [self._word(word, rng) for word in sentence.split()]
 
     def _word(self, word: str, rng: random.Random) -> Written:
@@ -58,7 +69,14 @@ class Annotator:
 
 
 def slip(word: str, rng: random.Random) -> str:
-    """The word with an inflection or a letter dropped, or a letter doubled.
+    """Drop an inflection or a letter of a word, or double a letter.
+
+    Args:
+        word: The word.
+        rng: Draws the slip.
+
+    Returns:
+        The word with the slip.
 
     >>> sorted({slip("painted", random.Random(i)) for i in range(20)})[:3]
     ['paint', 'paintd', 'painte']
@@ -73,7 +91,16 @@ def slip(word: str, rng: random.Random) -> str:
 
 
 def spoil(transcripts: Sequence[list[Written]], share: float, rng: random.Random) -> list[list[Written]]:
-    """The transcripts with `share` of their words, chosen at random, made another word or a garbled one."""
+    """Replace random words by other words; a third of these is garbled.
+
+    Args:
+        transcripts: The words of each transcript.
+        share: The share of all words to replace.
+        rng: Draws words and replacements.
+
+    Returns:
+        New transcripts; the replaced words have the kind "wrong".
+    """
     spoiled = [list(words) for words in transcripts]
     places = [(i, j) for i, words in enumerate(spoiled) for j in range(len(words))]
     vocabulary = sorted({word.spoken for words in transcripts for word in words})
@@ -85,7 +112,14 @@ def spoil(transcripts: Sequence[list[Written]], share: float, rng: random.Random
 
 
 def garble(word: str, rng: random.Random) -> str:
-    """Nonsense of about the word's length.
+    """Make nonsense of about a word's length.
+
+    Args:
+        word: The word.
+        rng: Draws the letters.
+
+    Returns:
+        The nonsense.
 
     >>> garble("window", random.Random(0))
     'zovobi'

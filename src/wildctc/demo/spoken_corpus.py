@@ -1,4 +1,4 @@
-"""The demo's corpus: who says what, who writes it down and how, and which words are wrong on purpose."""
+"""Make the demo's corpus: who says what, how it is written down, and which words are wrong on purpose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ WRONG = 0.05  # the share of training words that are made wrong on purpose
 
 @dataclass(frozen=True)
 class CorpusSize:
-    """How many sentences of each split, and in how many voices."""
+    """The size of a corpus.
+
+    Attributes:
+        train: Training sentences.
+        dev: Validation sentences.
+        test: Test sentences.
+        voices: Voices of the synthesiser.
+    """
 
     train: int
     dev: int
@@ -33,7 +40,14 @@ class CorpusSize:
 
 
 def make_corpus(folder: Path, size: CorpusSize, seed: int = 0, processes: int = 2) -> None:
-    """Write FOLDER: audio/, {train,dev,test}.jsonl.gz, truth.jsonl and, for the test set, validators/NAME.jsonl."""
+    """Write a corpus: audio/, {train,dev,test}.jsonl.gz, truth.jsonl and, for the test set, validators/NAME.jsonl.
+
+    Args:
+        folder: Where to write it.
+        size: How many sentences and voices.
+        seed: Decides sentences, voices, annotators and errors.
+        processes: Processes that synthesise speech.
+    """
     make_folder(folder)
     splits = ["train"] * size.train + ["dev"] * size.dev + ["test"] * size.test
     spoken = sentences(len(splits), seed)
@@ -62,17 +76,38 @@ def make_corpus(folder: Path, size: CorpusSize, seed: int = 0, processes: int = 
 
 
 def read_truth(folder: Path) -> dict[str, list[Written]]:
-    """What was said and written, word by word, by utterance."""
+    """Read what was said and what was written, word by word.
+
+    Args:
+        folder: The corpus.
+
+    Returns:
+        Utterance id → its words.
+    """
     return {row["id"]: [Written(**word) for word in row["words"]] for _, row in read_rows(folder / "truth.jsonl")}
 
 
 def text(words: Sequence[Written]) -> str:
-    """The transcript."""
+    """Join written words to a transcript.
+
+    Args:
+        words: The words.
+
+    Returns:
+        The transcript.
+    """
     return " ".join(word.written for word in words)
 
 
 def example(folder: Path) -> dict[str, str]:
-    """The test sentence that people wrote in the most ways: as it was said, and as each wrote it."""
+    """Choose the test sentence that people wrote in the most different ways.
+
+    Args:
+        folder: The corpus.
+
+    Returns:
+        The sentence as it was "said", as the "reference", and as each validator wrote it.
+    """
     written = {name: _texts(folder / "validators" / f"{name}.jsonl") for name in VALIDATORS}
     words = read_truth(folder)
     id = max(written[VALIDATORS[0]], key=lambda id: len({texts[id] for texts in written.values()} | {text(words[id])}))
@@ -85,7 +120,13 @@ def _texts(path: Path) -> dict[str, str]:
 
 
 def spellings(sentence: str) -> list[str]:
-    """All accepted ways to write a sentence, the spoken form first.
+    """List all accepted ways to write a sentence.
+
+    Args:
+        sentence: The sentence as it was said.
+
+    Returns:
+        The sentences, the spoken form first.
 
     >>> spellings("a grey colour")
     ['a grey colour', 'a grey color', 'a gray colour', 'a gray color']

@@ -1,4 +1,4 @@
-"""One after the other, each stage once: what is done is noted, so that the same call goes on where it was stopped."""
+"""Run stages one after the other and record which are done, so that the same call resumes where it was stopped."""
 
 from __future__ import annotations
 
@@ -20,17 +20,31 @@ _NOTES = "stages.json"
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the demo. work: does it, and returns in a few words what came of it."""
+    """A part of the demo.
+
+    Attributes:
+        name: Its name.
+        work: Does the work and returns a short text about the result.
+    """
 
     name: str
     work: Callable[[], str]
 
 
 def run_stages(folder: Path, settings: str, stages: Sequence[Stage], say: Callable[[str], None] = print) -> float:
-    """Run those stages that are not done yet, a line for each; returns the seconds that all of them took.
+    """Run the stages that are not done yet. The package's messages go to FOLDER/log.txt.
 
-    settings: a folder with stages done under others is refused, and so is one with anything else in it. Messages of
-    the package go to FOLDER/log.txt.
+    Args:
+        folder: Where the record is kept. It must be empty, or hold a demo with the same settings.
+        settings: Everything that decides the results, as text.
+        stages: The stages, in order.
+        say: Prints a line for each stage.
+
+    Returns:
+        The seconds that all stages took.
+
+    Raises:
+        WildCTCError: The folder holds something else, or a demo with other settings.
     """
     notes = _read_notes(folder, settings)
     for number, stage in enumerate(stages, start=1):
@@ -67,7 +81,7 @@ def _read_notes(folder: Path, settings: str) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def _log_to(path: Path) -> Iterator[None]:
-    """Send the package's messages to a file while the demo speaks for itself."""
+    """Send the package's messages to a file instead of the terminal."""
     logger = logging.getLogger("wildctc")
     with writing(path):
         file = logging.FileHandler(path, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The story that the demo tells: its numbers come from the run, and its words from the numbers."""
+"""Write the demo's results as text. All numbers come from the run."""
 
 from __future__ import annotations
 
@@ -22,17 +22,41 @@ _KINDS: dict[Kind, tuple[str, str]] = {  # of one word, of several
 
 
 def chance(ranked: Sequence[Suspect], looked_at: int = _LOOKED_AT) -> float:
-    """How many deliberately wrong words so many words chosen at random would hold."""
+    """Compute how many wrong words a random choice of words would contain.
+
+    Args:
+        ranked: All words.
+        looked_at: How many words are chosen.
+
+    Returns:
+        The expected number of words that are wrong on purpose.
+    """
     return looked_at * sum(s.kind == "wrong" for s in ranked) / len(ranked)
 
 
 def hits(ranked: Sequence[Suspect], looked_at: int = _LOOKED_AT) -> int:
-    """How many of the most suspicious words are deliberately wrong."""
+    """Count the wrong words among the most suspicious ones.
+
+    Args:
+        ranked: All words, the most suspicious first.
+        looked_at: How many of them are looked at.
+
+    Returns:
+        The number of words that are wrong on purpose.
+    """
     return sum(s.kind == "wrong" for s in ranked[:looked_at])
 
 
 def tell_suspects(found: Mapping[str, Sequence[Suspect]]) -> str:
-    """found: for each system all words of the training transcripts, most suspicious first; the story is the last's."""
+    """Describe which words are suspicious, and how many of them are wrong.
+
+    Args:
+        found: For each system all words of the training transcripts, the most suspicious first. The text is about the
+            last system.
+
+    Returns:
+        Text and tables.
+    """
     name, ranked = list(found.items())[-1]
     wrong, worst = sum(s.kind == "wrong" for s in ranked), ranked[:_LOOKED_AT]
     caught = hits(ranked)
@@ -61,7 +85,14 @@ def _others(kinds: Counter[Kind]) -> str:
 
 
 def tell_errors(rates: ErrorRates) -> str:
-    """The table of word error rates, and what it says."""
+    """Describe the word error rates.
+
+    Args:
+        rates: The comparison of both systems.
+
+    Returns:
+        A table and a sentence about each comparison.
+    """
     exact, variants = rates.exact.systems, rates.variants.systems
     rows = [
         [e.name, f"{e.words.rate:.1%}", f"{v.words.rate:.1%}", f"{v.characters.rate:.1%}"]
@@ -87,7 +118,15 @@ def _judge(name: str, base: str, change: RelativeChange | None, where: str) -> s
 
 
 def tell_disagreement(numbers: Mapping[str, Any], example: Mapping[str, str]) -> str:
-    """numbers: what `wildctc disagree --json` wrote. example: one sentence as it was said, and as people wrote it."""
+    """Describe where validators disagree, and what the models say about these letters.
+
+    Args:
+        numbers: What `wildctc disagree --json` wrote.
+        example: One sentence as it was said, and as people wrote it.
+
+    Returns:
+        The example and a table.
+    """
     group = numbers["groups"][0]
     units, systems = group["characters"]["units"], group["characters"]["systems"]
     total = units["agreed"] + units["disputed"] + units["unanimous"]
@@ -98,7 +137,7 @@ def tell_disagreement(numbers: Mapping[str, Any], example: Mapping[str, str]) ->
         for name, of in systems.items()
     ]
     return (
-        f"{numbers['annotators']} validators wrote down the test set again, each in his own way:\n\n{shown}\n\n"
+        f"{numbers['annotators']} validators wrote down the test set again, each in their own way:\n\n{shown}\n\n"
         f"They dispute {units['disputed']:,} of {total:,} letters. The models' probability that a letter was not said:"
         f"\n\n{table(['', 'agreed letters', 'disputed letters', 'ratio', '95% interval'], rows)}"
     )
@@ -117,14 +156,21 @@ def _times(ratio: Mapping[str, float | None]) -> tuple[str, str]:
 
 
 def tell_weights(history: Sequence[Mapping[str, float | None]]) -> str:
-    """Prices of the wildcards by epoch: did they relax within the run?"""
+    """Show the wildcard weights by epoch.
+
+    Args:
+        history: The metrics of the run's epochs.
+
+    Returns:
+        A table.
+    """
     arcs = [arc for arc in ("bypass", "self_loop", "word_bypass") if history[-1].get(arc) is not None]
     rows = [[arc.replace("_", " "), *(f"{m[arc]:.2f}" for m in history)] for arc in arcs]
     return table(["weight by epoch", *(str(m["epoch"]) for m in history)], rows)
 
 
 def _left(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of words: all columns to the left but the first."""
+    """Format a table of words: all columns except the first are aligned to the left."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = [
         "  ".join([row[0].rjust(widths[0]), *(c.ljust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()

@@ -1,6 +1,6 @@
-"""Disagreement in numbers: how many units are disputed, and is bypass probability higher where they are?
+"""Count disputed units, and measure whether the bypass probability is higher where annotators disagree.
 
-Units are pooled over utterances: over all, and over those of a language or split.
+Units are pooled over all utterances, and over the utterances of each language and split.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ AGREED, DISPUTED, UNANIMOUS = 0, 1, 2  # classes of units; class 2 + d: disputed
 
 @dataclass(frozen=True)
 class ProbedSystem:
-    """What a system's probe says about each utterance: its values for the units of each kind."""
+    """What the probe of one system says about each utterance.
+
+    Attributes:
+        name: The system's name.
+        self_loop: The self-loop weight of its probe; None for no self-loops.
+        values: Utterance id → kind of units → (units,) values; None if the probe has no values of this kind.
+    """
 
     name: str
     self_loop: float | None
@@ -34,7 +40,15 @@ class ProbedSystem:
 
 @dataclass(frozen=True)
 class Group:
-    """Utterances of one language or split (None: of any), their units by class, and what the systems make of them."""
+    """The utterances of one language or split, their units by class, and the means of the systems.
+
+    Attributes:
+        language: The language; None for all.
+        split: The split; None for all.
+        found: The disagreement of each utterance.
+        counts: Kind of units → (classes,) number of units.
+        compared: Kind of units → means of the systems by class.
+    """
 
     language: str | None
     split: str | None
@@ -49,7 +63,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Disputes:
-    """Everything `wildctc disagree` reports. classes: of units, as `Group.counts` and `Group.compared` have them."""
+    """Everything that `wildctc disagree` reports.
+
+    Attributes:
+        groups: All utterances, then each language and split, if there are several.
+        systems: The probed systems; the first is the baseline.
+        classes: The names of the classes of units, in the order of `Group.counts` and `Group.compared`.
+        annotators: How many annotators there are.
+        left_out: Utterance id → why it was skipped.
+        resamples: Bootstrap resamples.
+    """
 
     groups: list[Group]
     systems: list[ProbedSystem]
@@ -67,7 +90,21 @@ def find_disputes(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Disputes:
-    """Count disputed units, and compare the systems on them. An utterance that a system did not probe is left out."""
+    """Count disputed units and compare the systems on them.
+
+    Args:
+        utterances: References with two or more transcripts.
+        systems: The probes to compare. An utterance that a system did not probe is skipped.
+        left_out: Utterances that were skipped before, with the reason.
+        resamples: Bootstrap resamples.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        Counts and comparisons by group.
+
+    Raises:
+        WildCTCError: No utterance remains.
+    """
     left_out = dict(left_out or {})
     for system in systems:
         left_out |= {u.id: f"not probed by {system.name}" for u in utterances if u.id not in system.values}
@@ -146,10 +183,20 @@ def _system_sums(
 
 
 def read_systems(paths: Sequence[str | Path], utterances: Sequence[Annotated]) -> list[ProbedSystem]:
-    """The systems that probed the utterances; their self-loop weights must be the same.
+    """Read the probes of several systems.
 
-    A character has the bypass probability of the token that it is part of. A place between characters has an expected
-    number of unwritten sounds only if tokens are single characters and the probe's graph has self-loops.
+    A character has the bypass probability of its token. A place between characters has an expected number of unwritten
+    sounds only if tokens are single characters and the probe's graph has self-loops.
+
+    Args:
+        paths: Probe files.
+        utterances: The references; probed utterances that are not among them are ignored.
+
+    Returns:
+        One system for each file, in the same order.
+
+    Raises:
+        WildCTCError: Self-loop weights or transcripts differ, or a file has none of the utterances.
     """
     references = {u.id: u.reference for u in utterances}
     systems = []

@@ -1,8 +1,8 @@
-"""Where do annotators disagree with the reference, and with each other? The rules are those of specification §7.
+"""Find where annotators disagree with the reference and with each other, by the rules of specification §7.
 
-Each transcript is aligned to the reference by character (`alignment.py`). A unit is a character, a word, or a place
-between two characters, where something can be inserted. d of n annotators change it: with d = 0 it is agreed; with
-d ≥ 1 disputed, unless all n write the same, which is a unanimous correction and a class of its own.
+Each transcript is aligned to the reference by character (`text_alignment.py`). A unit is a character, a word, or a
+place between two characters, where something can be inserted. d of n annotators change it. With d = 0 it is agreed.
+With d ≥ 1 it is disputed, unless all n write the same: that is a unanimous correction, a class of its own.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ JOINED = "‿"  # in a word's alternative: written together with its neighbour
 
 @dataclass(frozen=True)
 class UnitDissent:
-    """One kind of units of one utterance, in the order of the text.
+    """How many annotators change each unit of one kind, in the order of the text.
 
-    dissent: (units,) how many annotators change each. unanimous: (units,) whether all of them to the same.
+    Attributes:
+        dissent: (units,) int, the annotators who change the unit.
+        unanimous: (units,) bool, whether all annotators change it to the same.
     """
 
     dissent: np.ndarray
@@ -39,7 +41,13 @@ class UnitDissent:
 
 @dataclass(frozen=True)
 class _WordChange:
-    """What one annotator wrote for one word. edits: characters changed, inserted or lost, a lost space among them."""
+    """What one annotator wrote for one word.
+
+    Attributes:
+        text: What was written instead; JOINED marks a side where the word is written together with its neighbour.
+        edits: Characters changed, inserted or deleted, deleted spaces included.
+        only_inserts: Whether all edits are insertions.
+    """
 
     text: str
     edits: int
@@ -50,9 +58,18 @@ class _WordChange:
 class Disagreement:
     """What n annotators make of one reference.
 
-    insertions: units are the places before each character and after the last. spans: the words' characters.
-    one_character, only_inserts: (words,) disputed words that every dissenter changes by a single edit, or by inserting.
-    inserted, inserted_spaces: characters inserted by all annotators together; inserted_words: whole words of them.
+    Attributes:
+        reference: The reference.
+        annotators: n.
+        characters: Dissent about the characters.
+        words: Dissent about the words.
+        insertions: Dissent about the places before each character and after the last.
+        spans: The characters (start, stop) of each word.
+        one_character: (words,) bool, disputed words that every dissenter changes by a single edit.
+        only_inserts: (words,) bool, disputed words that every dissenter changes by insertions only.
+        inserted: Characters that all annotators together inserted.
+        inserted_spaces: The spaces among them.
+        inserted_words: Whole words that were inserted.
     """
 
     reference: str
@@ -69,7 +86,17 @@ class Disagreement:
 
 
 def disagreements(references: Sequence[str], transcripts: Sequence[Sequence[str]]) -> list[Disagreement]:
-    """What annotators make of references; all texts normalised alike, two or more transcripts of each reference.
+    """Find where annotators disagree. All texts must be normalised in the same way.
+
+    Args:
+        references: The reference of each utterance.
+        transcripts: Two or more transcripts of each reference.
+
+    Returns:
+        The disagreement about each reference.
+
+    Raises:
+        WildCTCError: A reference has fewer than two transcripts.
 
     >>> [found] = disagreements(["the colour grey"], [["the color grey", "the colour gray", "the colour grey"]])
     >>> found.characters.dissent.tolist()
@@ -171,7 +198,7 @@ def _disagreement(reference: str, aligned: Sequence[_Aligned]) -> Disagreement:
 
 
 def _units(alternatives: Sequence[Mapping[int, str]], count: int) -> UnitDissent:
-    """Units from what each annotator has instead of those that he changes."""
+    """Compare what each annotator wrote instead of the units that the annotator changed."""
     dissent, unanimous = np.zeros(count, dtype=int), np.zeros(count, dtype=bool)
     for unit in {unit for theirs in alternatives for unit in theirs}:
         texts = [theirs.get(unit) for theirs in alternatives]

@@ -1,4 +1,4 @@
-"""The picture of `wildctc disagree`: means on agreed and disputed units, and by the number of dissenters."""
+"""Draw `wildctc disagree`: means on agreed and disputed units, and by the number of dissenters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ _PANELS = {"characters": "Characters", "words": "Words"}
 
 
 def as_svg(disputes: Disputes) -> str:
-    """Characters and words side by side: a mark for each system, with its 95% interval."""
+    """Draw characters and words side by side: a mark for each system, with its 95% interval.
+
+    Args:
+        disputes: The numbers; there must be at least one system.
+
+    Returns:
+        The picture as SVG. The same numbers give the same file.
+    """
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -43,7 +50,7 @@ def _draw(axes: Any, disputes: Disputes, kind: str) -> None:
     group = disputes.groups[0]
     counts, found = group.counts[kind], group.compared[kind]
     shown = [c for c in range(len(disputes.classes)) if c != UNANIMOUS and counts[c]]
-    # agreed and disputed stand apart from the disputed by d, which are parts of them
+    # a gap separates agreed and disputed from the classes by d, which are parts of "disputed"
     places = np.array([c if c <= DISPUTED else c - UNANIMOUS + DISPUTED + 0.6 for c in shown])
     systems = len(disputes.systems)
     for i, system in enumerate(disputes.systems):
@@ -52,7 +59,7 @@ def _draw(axes: Any, disputes: Disputes, kind: str) -> None:
         axes.errorbar(
             places + offset,
             value,
-            yerr=np.maximum([value - low, high - value], 0),  # equal but for rounding, where units are few
+            yerr=np.maximum([value - low, high - value], 0),  # rounding can make them negative where units are few
             fmt=_MARKERS[i % len(_MARKERS)],
             color=_COLOURS[i % len(_COLOURS)],
             markersize=5,

@@ -1,4 +1,4 @@
-"""Disagreement on the terminal, as JSON and CSV, and as a picture."""
+"""Write disagreement as tables for the terminal, as JSON and as CSV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ _MEANS = {
 
 
 def as_text(disputes: Disputes) -> str:
-    """Tables of units by class and, if there are systems, of their means."""
+    """Format tables of units by class and, if there are systems, of their means.
+
+    Args:
+        disputes: The numbers.
+
+    Returns:
+        The tables for a terminal.
+    """
     parts = [_title(disputes), _count_table(disputes), _word_table(disputes)]
     for kind in disputes.groups[0].compared:
         parts.append(_mean_table(disputes, kind))
@@ -42,7 +49,7 @@ def _title(disputes: Disputes) -> str:
     few, many = min(one.annotators for one in found), max(one.annotators for one in found)
     each = f"{few}" if few == many else f"{few} to {many}"
     text = f"{_utterances(len(found))}, {disputes.annotators:,} annotators, {each} to an utterance"
-    return text + (f"; {_utterances(len(disputes.left_out))} left out" if disputes.left_out else "")
+    return text + (f"; {_utterances(len(disputes.left_out))} skipped" if disputes.left_out else "")
 
 
 def _utterances(count: int) -> str:
@@ -118,7 +125,7 @@ def _change_table(disputes: Disputes, kind: str) -> str:
 def _system_rows(
     disputes: Disputes, kind: str, row: Callable[[ClassMeans, int], list[str]], first: int
 ) -> list[list[str]]:
-    """A row for each system from the first; of several groups, with a line before each."""
+    """A row for each system from the first; with several groups, a line with its name comes before each group."""
     rows = []
     several = len(disputes.groups) > 1
     for group in disputes.groups:
@@ -160,7 +167,15 @@ def _p(value: float) -> str:
 
 
 def as_json(disputes: Disputes, settings: dict[str, Any]) -> str:
-    """Everything; a number that does not exist is null."""
+    """Convert all numbers to JSON.
+
+    Args:
+        disputes: The numbers.
+        settings: What the command was given; it comes first.
+
+    Returns:
+        One JSON object. A number that does not exist is null.
+    """
     groups = []
     for group in disputes.groups:
         numbers: dict[str, Any] = {"language": group.language, "split": group.split, "utterances": len(group.found)}
@@ -219,7 +234,14 @@ _CSV_HEADER = [
 
 
 def as_csv(disputes: Disputes) -> str:
-    """A row for each group, kind and class of units and system; without systems one for each class."""
+    """Convert the numbers to CSV.
+
+    Args:
+        disputes: The numbers.
+
+    Returns:
+        A row for each group, kind of units, class and system; without systems a row for each class.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV_HEADER)

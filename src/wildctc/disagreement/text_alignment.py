@@ -1,15 +1,15 @@
-"""Characters of what annotators wrote, aligned to the characters of the reference.
+"""Align the characters of transcripts to the characters of their reference.
 
-Unit costs; a space never stands for anything but a space. There are often several shortest alignments, and which one is
-taken decides which character counts as disputed. So the choice is fixed:
+All edits cost the same. A space is only ever paired with a space. Often several alignments are equally short, and the
+choice among them decides which character counts as disputed. The choice is therefore fixed:
 
-1. fewest edits;
-2. of those, the fewest aligned pairs in which only one of the two is the first character of its word, plus the fewest
+1. the fewest edits;
+2. of these, the fewest aligned pairs in which only one of the two is the first character of its word, plus the fewest
    in which only one is the last: words stay whole where they can;
-3. of those, read from the end of the text: a pair before a deletion before an insertion.
+3. of these, read from the end of the text: a pair before a deletion before an insertion.
 
-Many texts are aligned at once, a row of their tables at a time, and of each table only the band around the diagonal
-that the best alignments cannot leave: there can be no more insertions and deletions than edits.
+Many texts are aligned at once, one row of their tables at a time. Only the band around the diagonal is computed that
+the best alignments cannot leave, because insertions and deletions are at most as many as edits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPACE, _NOTHING = 8, 16  # kinds of characters, beside 1 (first of its word) + 
 
 
 class _Texts(NamedTuple):
-    """A reference, another text, and the band: partners in it are low … low + width − 1 characters further on."""
+    """A reference and another text. Partners are low … low + width − 1 characters further on, never elsewhere."""
 
     reference: str
     other: str
@@ -39,10 +39,15 @@ class _Texts(NamedTuple):
 
 
 def align_texts(pairs: Sequence[tuple[str, str]]) -> list[np.ndarray]:
-    """For each (reference, other): where each character of the reference is in the other, −1 where it is not.
+    """Align texts to their references.
 
-    Returns arrays of int32, one entry for each code point of the reference. What no entry points to was inserted,
-    directly after the aligned character before it.
+    Args:
+        pairs: Reference and other text.
+
+    Returns:
+        For each pair an int32 array with an entry for each code point of the reference: its place in the other text, −1
+        if it was deleted. Characters of the other text that no entry names were inserted, directly after the aligned
+        character before them.
 
     >>> align_texts([("can not", "cannot")])
     [array([ 0,  1,  2, -1,  3,  4,  5], dtype=int32)]
@@ -90,7 +95,7 @@ def _batches(texts: Iterable[_Texts]) -> Iterator[list[_Texts]]:
 
 
 def _size(texts: _Texts) -> int:
-    """About the same for bands of about the same width."""
+    """Give bands of similar width the same number."""
     return round(3 * math.log2(texts.width))
 
 
@@ -113,10 +118,11 @@ def _align(batch: Sequence[_Texts]) -> Iterator[np.ndarray]:
 
 
 def _steps(batch: Sequence[_Texts]) -> np.ndarray:
-    """The last step of the best alignment of i characters of each reference with i + low + column of its other.
+    """Find the last step of the best alignment of i characters of each reference with i + low + column of the other.
 
-    Returns (i, texts, column) of uint8. Kept is the cost of each alignment minus that of deleting and inserting all,
-    so that only pairs have a cost and the places before the other's start need no care: 0, as at its start.
+    Returns (i, texts, column) of uint8. The table holds the cost of each alignment minus the cost of deleting and
+    inserting everything. Only pairs then have a cost, and places before the start of the other text cost 0, as its
+    start does.
     """
     height, width = max(len(texts.reference) for texts in batch), max(texts.width for texts in batch)
     left, left_kinds = _characters([(texts.reference, 0) for texts in batch], height)
@@ -154,5 +160,12 @@ def _characters(texts: Sequence[tuple[str, int]], width: int) -> tuple[np.ndarra
 
 
 def code_points(text: str) -> np.ndarray:
-    """The text's code points, (characters,) of int32."""
+    """Convert a text to its code points.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        (characters,) int32.
+    """
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.int32)

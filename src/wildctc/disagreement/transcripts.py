@@ -1,7 +1,7 @@
-"""References, and what several annotators wrote for the same utterances, from the files that people have.
+"""Read references, and what several annotators wrote for the same utterances.
 
-An empty transcript is a transcript. What cannot be right (an id twice, an utterance that the reference does not have)
-is an error; what may be meant (a reference that nobody or only one annotator transcribed) is left out and said.
+An empty transcript is a transcript. What cannot be right (an id twice, an utterance that is not in the reference) is an
+error. What may be intended (a reference that no annotator or only one transcribed) is skipped and reported.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ from wildctc.terminal import name_some
 from wildctc.text.normalisation import Normalizer
 
 _COLUMNS = ("utterance", "text", "annotator")
-_IGNORED = "-"  # a column of no interest
+_IGNORED = "-"  # a column that is not needed
 
 
 @dataclass
 class Annotated:
-    """A reference and its transcripts by annotator, all normalised."""
+    """A reference and its transcripts, all normalised.
+
+    Attributes:
+        id: The utterance's id.
+        reference: The reference.
+        language: The language, if the manifest has it.
+        split: The split, if the manifest has it.
+        transcripts: Annotator → transcript.
+    """
 
     id: str
     reference: str
@@ -43,22 +51,33 @@ def read_annotated(
     columns: Sequence[str] | None = None,
     header: bool = False,
 ) -> tuple[list[Annotated], dict[str, str]]:
-    """The utterances that two or more annotators transcribed, and why others were left out.
+    """Read the utterances that two or more annotators transcribed.
 
-    reference: a manifest (whose `language` and `split` are kept), or a Kaldi text file or TSV. validators: `.jsonl`
-    with `id` and either `transcripts` (a list, null for one that is missing) or `text` and optionally `annotator`;
-    `.tsv` with the columns that `columns` names in their order, quoted where need be; anything else is a Kaldi text
-    file. A file that names no annotator is one annotator's.
+    Args:
+        reference: A manifest (its `language` and `split` are kept), a Kaldi text file or a TSV file.
+        validators: Files of transcripts. `.jsonl` has `id`, and either `transcripts` (a list, null for a missing one)
+            or `text` and optionally `annotator`. `.tsv` has the columns that `columns` names, quoted if necessary. Any
+            other file is a Kaldi text file. A file that does not name annotators is one annotator's.
+        normalizer: Normalises all texts.
+        columns: The columns of TSV files, in their order; None guesses them.
+        header: Whether TSV files have a header line.
+
+    Returns:
+        The utterances, and for each skipped utterance the reason.
+
+    Raises:
+        WildCTCError: An id or an annotator occurs twice, an utterance is not in the reference, or there are fewer than
+            two annotators.
     """
     utterances = {u.id: u for u in _read_reference(reference, normalizer)}
     annotators = set()
     for path in validators:
         rows = list(_read_validators(Path(path), columns, header))
         if not rows:
-            raise WildCTCError(f"{path}: no transcripts in it; leave it out, or mend it")
+            raise WildCTCError(f"{path}: no transcripts in it; correct the file, or do not give it")
         for where, id, annotator, text in rows:
             if id not in utterances:
-                raise WildCTCError(f"{where}: utterance {id!r} is not in the reference ({reference}); mend its id")
+                raise WildCTCError(f"{where}: utterance {id!r} is not in the reference ({reference}); correct its id")
             if annotator in utterances[id].transcripts:
                 raise WildCTCError(f"{where}: annotator {annotator} has transcribed utterance {id} before; keep one")
             utterances[id].transcripts[annotator] = normalizer(text)
@@ -116,7 +135,7 @@ def _reference_row(row: dict[str, Any], where: str) -> Iterator[Annotated]:
 
 # ----------------------------------------------------------------------------------------------------------- validators
 
-_Row = tuple[str, str, str, str]  # where it stands, utterance, annotator, text
+_Row = tuple[str, str, str, str]  # file and line, utterance, annotator, text
 
 
 def _read_validators(path: Path, columns: Sequence[str] | None, header: bool) -> Iterator[_Row]:
@@ -151,7 +170,7 @@ def _read_kaldi(path: Path) -> Iterator[_Row]:
 
 
 def _read_table(path: Path, columns: Sequence[str] | None, header: bool) -> Iterator[_Row]:
-    """Cells are quoted as in CSV: a transcript that was typed with a line break has two lines."""
+    """Read a table with cells quoted as in CSV: a transcript that was typed with a line break has two lines."""
     line = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as raw:
@@ -186,7 +205,16 @@ def _guess(cells: Sequence[str], where: str) -> Sequence[str]:
 
 
 def parse_columns(value: str) -> list[str]:
-    """The columns that `--columns` names.
+    """Parse the value of `--columns`.
+
+    Args:
+        value: Names separated by commas; "-" is a column that is not needed.
+
+    Returns:
+        The names, in their order.
+
+    Raises:
+        WildCTCError: A name is unknown, missing or repeated.
 
     >>> parse_columns("annotator,-,utterance,text")
     ['annotator', '-', 'utterance', 'text']
@@ -195,7 +223,7 @@ def parse_columns(value: str) -> list[str]:
     named = [column for column in columns if column != _IGNORED]
     if unknown := [column for column in named if column not in _COLUMNS]:
         raise WildCTCError(
-            f"--columns: unknown {unknown[0]!r}; known: {', '.join(_COLUMNS)}, and - for one of no interest"
+            f"--columns: unknown {unknown[0]!r}; known: {', '.join(_COLUMNS)}, and - for a column to ignore"
         )
     if len(set(named)) < len(named) or not {"utterance", "text"} <= set(named):
         raise WildCTCError(f"--columns {value}: utterance and text are needed, each once")
