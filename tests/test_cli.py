@@ -70,7 +70,7 @@ def test_a_moved_corpus_is_found_in_its_new_folder(runs, tmp_path, capsys):
     test, new = str(tmp_path / "data/test.jsonl.gz"), str(tmp_path / "new/speech")
     train[1] = f"{new}/recipe.yaml"
     assert main(train) == 2
-    assert "no such file" in capsys.readouterr().err
+    assert "no such file. If the audio was moved, name its folder with --data.audio-root" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "run")
     assert main([*train, "--data.audio-root", new]) == 0
     assert f"the audio of {tmp_path}/old/speech is read from {new}" in capsys.readouterr().err
@@ -78,6 +78,7 @@ def test_a_moved_corpus_is_found_in_its_new_folder(runs, tmp_path, capsys):
     for command in ("decode", "probe", "align"):
         words = [command, str(tmp_path / "run"), test, "-o", str(tmp_path / command), "--workers", "0"]
         assert main([*words, "--max-bad", "0.5"]) == 2
+        assert "If the audio was moved, name its folder with --audio-root" in capsys.readouterr().err
         (tmp_path / command).unlink(missing_ok=True)
         assert main([*words, "--audio-root", new]) == 0
         assert (tmp_path / command).stat().st_size > 0

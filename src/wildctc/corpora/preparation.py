@@ -44,6 +44,7 @@ class Rejects:
     """Collects the utterances that cannot be used: they are logged, and too many stop the run.
 
     limit: the share above which there are too many. option: what sets it. shown: how many of the same kind are logged.
+    root: the option that names another folder of the audio, for the advice if most of it is missing.
 
     >>> rejects = Rejects(limit=0.5)
     >>> rejects.add(UtteranceError(Utterance("utt1", Path("a.wav")), "empty transcript"))
@@ -53,8 +54,10 @@ class Rejects:
     wildctc.errors.WildCTCError: 1 of 1 utterances cannot be used, ...; the first: utt1 (a.wav): empty transcript...
     """
 
-    def __init__(self, limit: float = 0.01, option: str = "--max-bad", shown: int = 10) -> None:
-        self.limit, self.option, self.shown = limit, option, shown
+    def __init__(
+        self, limit: float = 0.01, option: str = "--max-bad", shown: int = 10, root: str | None = "--audio-root"
+    ) -> None:
+        self.limit, self.option, self.shown, self.root = limit, option, shown, root
         self.errors: dict[str, UtteranceError] = {}
         self.kinds: Counter[str] = Counter()
 
@@ -73,9 +76,12 @@ class Rejects:
         if len(self.errors) > self.limit * total:
             if len(self.errors) > 1:
                 _log.warning("cannot be used:\n%s", "\n".join(by_kind(self.errors.values())))
+            advice = f"Repair them, or allow more with {self.option}"
+            if self.root and self.kinds["no such file"] > total / 2:
+                advice = f"If the audio was moved, name its folder with {self.root}"
             raise WildCTCError(
                 f"{len(self.errors)} of {total} utterances cannot be used, more than the limit of {self.limit:.2%}; "
-                f"the first: {next(iter(self.errors)).rstrip('.')}. Repair them, or allow more with {self.option}"
+                f"the first: {next(iter(self.errors)).rstrip('.')}. {advice}"
             )
 
 
@@ -149,7 +155,7 @@ def prepare(
     lost = {error.id for error in absent}
     there = [row for row in given if row.id not in lost]
     checked: dict[str, list[CheckedAudio]] = defaultdict(list)
-    rejects, seen = Rejects(limit, shown=0), set[str]()
+    rejects, seen = Rejects(limit, shown=0, root=None), set[str]()
     for row in progress(there, desc="checking", unit="utt", leave=False):
         try:
             if isinstance(row, UtteranceError):

@@ -108,7 +108,7 @@ def usable(
     output_lengths: frames of features → frames after the encoder. record: where the scan of the audio is kept, so
     that a continued run need not repeat it. quiet: they were reported before.
     """
-    rejects = Rejects(config.max_bad, option="--data.max_bad", shown=0 if quiet else 10)
+    rejects = Rejects(config.max_bad, "--data.max_bad", 0 if quiet else 10, "--data.audio-root")
     readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
     frames = _scan_once(record, readable, cache, speeds, config.workers, rejects, processes)
     heard = [u for u in readable if u.id in frames]
