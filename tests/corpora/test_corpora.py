@@ -110,7 +110,17 @@ def test_a_split_can_be_chosen_and_one_that_is_not_there_is_named(tmp_path):
         ('{"id": "first", "audio": "a.wav"}', r"m\.jsonl:2: id 'first' occurs twice"),
         ('{"id": "c", "type": "MixedCut", "supervisions": []}', r"m\.jsonl:2: a MixedCut is not supported"),
         ('{"id": "c", "supervisions": []}', r"m\.jsonl:2: a cut without a recording"),
-        ('{"id": "c", "recording": {"sources": []}}', r"m\.jsonl:2: "),
+        ('{"id": "c", "recording": {"sources": []}}', r"m\.jsonl:2: field 'recording' has no list of sources"),
+        ('{"id": "c", "recording": {"sources": ["x"]}}', r"m\.jsonl:2: field 'recording' has no list of sources"),
+        ('{"id": "c", "recording": "x.wav"}', r"m\.jsonl:2: field 'recording' has no list of sources: x.wav"),
+        (
+            '{"id": "c", "recording": {"sources": [{"type": "file", "source": "x"}]}, "supervisions": ["x"]}',
+            r"m\.jsonl:2: field 'supervisions' is not a list of objects: \['x'\]",
+        ),
+        (
+            '{"id": "c", "recording": {"sources": [{"type": "file", "source": "x"}]}, "custom": ["x"]}',
+            r"m\.jsonl:2: field 'custom' is not an object: \['x'\]",
+        ),
         ('{"id": "c", "recording": null}', r"m\.jsonl:2: a cut without a recording"),
         (
             '{"id": "c", "recording": {"sources": [{"type": "url", "source": "x"}]}}',
@@ -709,7 +719,7 @@ def test_exactly_the_limit_is_still_allowed():
 
 
 def test_too_many_bad_rows_name_the_option_that_allows_more():
-    for option, reason in (("--max-bad", "no such file"), ("--data.max_bad", "System error.")):
+    for option, reason in (("--max-bad", "empty transcript"), ("--data.max_bad", "System error.")):
         rejects = Rejects(limit=0.01, option=option)
         rejects.add(UtteranceError(Utterance("a", Path("a.wav")), reason))
         with pytest.raises(WildCTCError, match=rf"[a-z]\. Repair them, or allow more with {option}$"):

@@ -234,6 +234,7 @@ def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
         raise ValueError(f"a {row['type']} is not supported; save the audio of the cuts and use MonoCuts")
     if not row.get("recording"):
         raise ValueError("a cut without a recording; cuts with features only are not supported")
+    _check_cut(row)
     source = row["recording"]["sources"][0]
     if source["type"] != "file" or row["recording"].get("transforms"):
         raise ValueError(f"recording of type {source['type']!r}, or with transforms; save its audio to a file first")
@@ -260,6 +261,21 @@ def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
         )
         for s in said
     ]
+
+
+def _check_cut(row: dict[str, Any]) -> None:
+    """Raise ValueError if a part of a cut is not of the kind that lhotse writes."""
+    recording, custom = row["recording"], row.get("custom") or {}
+    if not isinstance(recording, dict) or not _are_objects(sources := recording.get("sources")) or not sources:
+        raise ValueError(f"field 'recording' has no list of sources: {str(recording)[:60]}")
+    if not isinstance(custom, dict):
+        raise ValueError(f"field 'custom' is not an object: {str(custom)[:60]}")
+    if not _are_objects(said := row.get("supervisions") or []):
+        raise ValueError(f"field 'supervisions' is not a list of objects: {str(said)[:60]}")
+
+
+def _are_objects(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, dict) for value in values)
 
 
 def _said(whole: Utterance, supervision: dict[str, Any], recording: dict[str, Any]) -> Utterance:
