@@ -128,7 +128,7 @@ def test_a_command_that_fails_stops_the_others_and_has_the_last_word(tmp_path):
     corpus = tones.make_corpus(tmp_path / "tones")
     long = ["train", str(corpus), "--out", str(tmp_path / "long"), "--training.epochs", "100000"]
     bad = ["train", str(corpus), "--out", str(tmp_path / "bad"), "--data.dir", str(tmp_path / "nowhere")]
-    with pytest.raises(WildCTCError, match=r"^no manifest .*nowhere/train\.jsonl.*\(all of it: .*logs/bad\.txt\)$"):
+    with pytest.raises(WildCTCError, match=r"^no manifest .*nowhere/train\.jsonl.*\(whole log: .*logs/bad\.txt\)$"):
         together({"long": long, "bad": bad}, tmp_path / "logs")
     with only_one(make_folder(tmp_path / "long") / ".lock"):  # nobody trains there any more
         pass
