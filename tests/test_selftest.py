@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 WITHOUT_EXTRAS = """
 import sys, torch
 extras = "soundfile sentencepiece flashlight rapidfuzz yaml safetensors tensorboard tqdm matplotlib regex transformers \
-accelerate lightning onnxruntime moonshine_voice moonshine_cpp espeakng_loader".split()
+accelerate lightning onnx onnxruntime moonshine_voice moonshine_cpp espeakng_loader".split()
 for name in [m for m in sys.modules if m.partition(".")[0] in extras]:
     del sys.modules[name]
 class Without:

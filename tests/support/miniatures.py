@@ -114,3 +114,22 @@ def tiny_model(
     model.save_pretrained(folder)
     transformers.Wav2Vec2FeatureExtractor(do_normalize=do_normalize).save_pretrained(folder)
     return folder
+
+
+def tiny_whisper(folder: Path, seed: int = 0, **settings: object) -> Path:
+    """A random Whisper, saved as the hub has it: 2 encoder layers of 16 dimensions at 50 Hz."""
+    import torch
+    import transformers
+
+    sizes = {
+        "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "vocab_size": 50, "pad_token_id": 0,
+        "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+    }  # fmt: skip
+    config = transformers.WhisperConfig(**{**sizes, **settings})
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = transformers.WhisperForConditionalGeneration(config)
+    model.save_pretrained(folder)
+    transformers.WhisperFeatureExtractor(feature_size=config.num_mel_bins).save_pretrained(folder)
+    return folder

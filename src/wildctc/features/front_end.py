@@ -1,6 +1,7 @@
 """What a front end is, and the one that a recipe names."""
 
 import os
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +10,7 @@ from wildctc.errors import WildCTCError
 from wildctc.features.fbank import Fbank
 from wildctc.features.hf_front_end import HuggingFaceFrontEnd
 from wildctc.features.onnx import MOONSHINE, OnnxFrontEnd
+from wildctc.features.onnx_whisper import OnnxWhisperFrontEnd, takes_log_mel
 
 OURS = ("fbank", *MOONSHINE)  # no file or download that somebody else could name
 KNOWN = ("name", "num_bins", "layers", "threads")
@@ -71,7 +73,8 @@ def make_front_end(config: dict[str, Any]) -> FrontEnd:
     if name == "fbank":
         return Fbank(config.get("num_bins", 80))
     if name in MOONSHINE or name.endswith((".onnx", ".ort")):
-        return OnnxFrontEnd(name, config.get("threads", 1))
+        whisper = name not in MOONSHINE and takes_log_mel(Path(name))
+        return (OnnxWhisperFrontEnd if whisper else OnnxFrontEnd)(name, config.get("threads", 1))
     if name.startswith("hf:") or os.path.isdir(name):
         return HuggingFaceFrontEnd(name, config.get("layers", "weighted"))
     raise WildCTCError(
