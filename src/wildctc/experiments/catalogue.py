@@ -20,10 +20,15 @@ DAGGER = (-25.0, -30.0)  # word bypass of an OTC-W run that diverged: the first 
 
 @dataclass(frozen=True)
 class Experiment:
-    """audit: a manifest in OUT/data with errors put in on purpose, which each model is asked to find.
+    """A declared set of runs.
 
-    disagreement: models are compared where validators disagree. only_kept: it has no runs of its own, but makes a
-    table from the kept results of others.
+    Attributes:
+        name: What `wildctc reproduce` calls it.
+        about: One line about it.
+        runs: Its runs.
+        audit: A manifest in OUT/data with known errors, in which each model looks for them; None for none.
+        disagreement: Whether models are compared where validators disagree.
+        only_kept: Whether it has no runs of its own, but makes a table from the kept results of others.
     """
 
     name: str
@@ -34,7 +39,15 @@ class Experiment:
     only_kept: bool = False
 
     def shard(self, runs: Sequence[Run], text: str) -> list[Run]:
-        """The runs of one of several machines; those of a task together if its models are compared with each other."""
+        """Choose the runs of one of several machines.
+
+        Args:
+            runs: All runs.
+            text: "i/n": the i-th of n machines.
+
+        Returns:
+            Its runs. If models of a task are compared with each other, all runs of the task are on one machine.
+        """
         return shard(runs, text, lambda run: run.task.name) if self.disagreement else shard(runs, text)
 
 
@@ -44,6 +57,17 @@ def grid(
     seeds: Sequence[int] = (0,),
     settings: Iterable[Setting] = (Setting(),),
 ) -> tuple[Run, ...]:
+    """Combine tasks, criteria, settings and seeds.
+
+    Args:
+        tasks: What is trained on.
+        criteria: The criteria.
+        seeds: The seeds.
+        settings: The settings, for every criterion alike.
+
+    Returns:
+        A run for each combination: by task, then criterion, setting and seed.
+    """
     points = [(criterion, setting) for criterion in criteria for setting in settings]
     return tuple(Run(task, c, seed, setting) for task in tasks for c, setting in points for seed in seeds)
 
@@ -64,7 +88,7 @@ def _librispeech(name: str, recipe: str, folder: str = "") -> Task:
 
 
 def _librispeech_10h() -> Task:
-    """Random 10 h, the same for everybody; what is reported is WER on the validation sets, pooled.
+    """10 random hours, the same for everybody. The reported WER is that of both validation sets, pooled.
 
     A step is one batch of 120 s, as for FLEURS: with the 480 s of 100 h a run would end within the warm-up.
     """
@@ -138,7 +162,7 @@ _IBAN_STEPS = (
 )
 
 
-def iban(name: str, data: str = "iban", steps: tuple[Step, ...] = ()) -> Task:
+def _iban(name: str, data: str = "iban", steps: tuple[Step, ...] = ()) -> Task:
     return Task(name, "iban-compare", data, _IBAN_STEPS + steps, {"test": "iban/test.jsonl.gz"}, 3.2)
 
 
@@ -149,7 +173,7 @@ def _iban_corrupted(kind: str, rate: str) -> Task:
     for seed, split in enumerate(("train", "dev")):
         words = ("corrupt", "{data}/iban/" + f"{split}.jsonl.gz", "-o", "{data}/" + f"{folder}/{split}.jsonl.gz")
         steps.append(Step(f"{folder}/{split}.jsonl.gz", (*words, f"--{kind}", rate, "--seed", str(seed))))
-    return iban(folder, folder, tuple(steps))
+    return _iban(folder, folder, tuple(steps))
 
 
 def _small(criterion: str, name: str = "", shown: Mapping[str, Value] | None = None, **train: Value) -> Setting:
@@ -167,7 +191,7 @@ def _iban_grid(tasks: Sequence[Task], criteria: Sequence[str], seeds: Sequence[i
 
 
 def _iban_runs() -> tuple[Run, ...]:
-    tasks, seeds = [iban("iban")], range(5)
+    tasks, seeds = [_iban("iban")], range(5)
     published = Setting("published", {"schedule": "published"})
     # Two questions that came up when results were in: does `otc-tw-h` delete because it relaxes early, and is it the
     # token arcs that set `otc-tw` apart from `otc-w-tuned`, or its self-loops?
@@ -184,12 +208,12 @@ def _iban_runs() -> tuple[Run, ...]:
 
 
 def _iban_length_runs() -> tuple[Run, ...]:
-    """The schedules of `iban`, once as there and once with twice as many epochs of the criterion."""
+    """The schedules of the experiment `iban`, once as there and once with twice as many epochs of the criterion."""
     runs: list[Run] = []
     for criterion in ("ctc", "otc-tw", "otc-tw-h"):
         short = _small(criterion, "", {"epochs": 9})
         long = _small(criterion, "epochs14", {"epochs": 14}, **{"training.epochs": 14})
-        runs += grid([iban("iban")], [criterion], (0, 1), [short, long])
+        runs += grid([_iban("iban")], [criterion], (0, 1), [short, long])
     return tuple(runs)
 
 
@@ -198,30 +222,30 @@ _CORRUPTED = [_iban_corrupted("characters", "0.05"), _iban_corrupted("words", "0
 # -------------------------------------------------------------------------------------------------------- Harper Valley
 
 # Rules fixed before any result with wildcards: docs/harper-valley.md.
-HARPER_EPOCH_SCALE = 5.0  # 30 / (14 epochs − 8 of plain CTC)
-HARPER_CRITERIA = ("ctc", "otc-tw", "otc-w-tuned", "otc-t")
-HARPER_HOURS = 3.0
+_HARPER_EPOCH_SCALE = 5.0  # 30 / (14 epochs − 8 of plain CTC)
+_HARPER_CRITERIA = ("ctc", "otc-tw", "otc-w-tuned", "otc-t")
+_HARPER_HOURS = 3.0
 
 
-def harper_valley(name: str, text_field: str) -> Task:
+def _harper_valley(name: str, text_field: str) -> Task:
     """Train and dev with the text of a field; the test set always has what people wrote."""
     human = Step("harper-valley/rejected.jsonl", _harper_words("harper-valley", "text"))
     other = Step(f"{name}/rejected.jsonl", _harper_words(name, text_field))
     steps = (human,) if name == "harper-valley" else (human, other)
-    return Task(name, "harper-valley", name, steps, {"test": "harper-valley/test.jsonl.gz"}, HARPER_HOURS)
+    return Task(name, "harper-valley", name, steps, {"test": "harper-valley/test.jsonl.gz"}, _HARPER_HOURS)
 
 
 def _harper_words(folder: str, text_field: str) -> tuple[str, ...]:
-    words = ("prepare", "jsonl", "{corpus}", "{data}/" + folder, "--hours", f"{HARPER_HOURS:g}")
+    words = ("prepare", "jsonl", "{corpus}", "{data}/" + folder, "--hours", f"{_HARPER_HOURS:g}")
     return (*words, "--text-field", text_field, "--no-decode")
 
 
-def harper_valley_runs() -> tuple[Run, ...]:
-    tasks = [harper_valley("harper-valley-machine", "machine"), harper_valley("harper-valley", "text")]
+def _harper_valley_runs() -> tuple[Run, ...]:
+    tasks = [_harper_valley("harper-valley-machine", "machine"), _harper_valley("harper-valley", "text")]
     runs: list[Run] = []
     for seed in range(3):
-        for criterion in HARPER_CRITERIA:
-            schedule: dict[str, Value] = {} if criterion == "ctc" else {"schedule.epoch_scale": HARPER_EPOCH_SCALE}
+        for criterion in _HARPER_CRITERIA:
+            schedule: dict[str, Value] = {} if criterion == "ctc" else {"schedule.epoch_scale": _HARPER_EPOCH_SCALE}
             runs += grid(tasks, [criterion], [seed], [Setting(train=schedule)])
     return tuple(runs)
 
@@ -280,7 +304,7 @@ EXPERIMENTS = {
             _iban_grid(_CORRUPTED, ("ctc", "otc-w-tuned", "otc-t", "otc-tw"), range(3)),
             _IBAN_AUDIT,
         ),
-        Experiment("harper-valley", "3 h of phone calls, transcribed by people or by a machine", harper_valley_runs()),
+        Experiment("harper-valley", "3 h of phone calls, transcribed by people or by a machine", _harper_valley_runs()),
         Experiment(
             "iban-length", "5 or 10 epochs of a criterion, its schedule unchanged", _iban_length_runs(), _IBAN_AUDIT
         ),
@@ -289,6 +313,17 @@ EXPERIMENTS = {
 
 
 def find_experiment(name: str) -> Experiment:
+    """Find an experiment by its name.
+
+    Args:
+        name: The name.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        WildCTCError: There is none of this name.
+    """
     if name not in EXPERIMENTS:
         raise WildCTCError(f"no experiment {name!r}; there are: {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]

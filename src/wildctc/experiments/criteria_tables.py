@@ -1,4 +1,4 @@
-"""Criteria on corpora that the paper does not have: each against plain CTC, and how it trained."""
+"""Tables of criteria on corpora that the paper does not have: each against plain CTC, and how it trained."""
 
 from __future__ import annotations
 
@@ -17,14 +17,27 @@ from wildctc.training.reports import WEIGHTS
 
 @dataclass(frozen=True)
 class AgainstControl:
-    """A system and its difference to plain CTC, if there is plain CTC and this is another."""
+    """A system and its difference to plain CTC.
+
+    Attributes:
+        system: The system.
+        paired: The difference; None for plain CTC itself, or if there is no plain CTC with the same seeds.
+    """
 
     system: System
     paired: Paired | None
 
 
 def compare_systems(systems: Sequence[System], resamples: int = RESAMPLES) -> list[AgainstControl]:
-    """Each with its control; systems with the same control are drawn together."""
+    """Compare each system with its control. Systems with the same control use the same resamples.
+
+    Args:
+        systems: The systems, plain CTC included.
+        resamples: Bootstrap resamples.
+
+    Returns:
+        A comparison for each system, in the same order.
+    """
     controls = [control_of(system, systems) for system in systems]
     found: dict[int, Paired] = {}
     for control in systems:
@@ -37,7 +50,15 @@ def compare_systems(systems: Sequence[System], resamples: int = RESAMPLES) -> li
 
 
 def error_table(compared: Sequence[AgainstControl], title: str) -> Table:
-    """Test WER and CER, and their differences to plain CTC; parts by task where there are several."""
+    """Make the table of test WER and CER, and of their differences to plain CTC.
+
+    Args:
+        compared: The systems.
+        title: The table's title.
+
+    Returns:
+        The table. If there are several tasks, each is a part of it.
+    """
     header = ["", "seeds", "WER", "Δ WER", "95% interval", "CER", "Δ CER", "95% interval"]
     return Table(
         title, header, _by_task(compared, _error_row, title), [*_interval_notes(compared), *_run_notes(compared)]
@@ -66,7 +87,15 @@ def _difference_cells(difference: Difference | None) -> list[Cell]:
 
 
 def training_table(compared: Sequence[AgainstControl], title: str) -> Table:
-    """Kinds of errors, the last epoch's weights, and what the model is sure of."""
+    """Make the table of the kinds of errors, the weights in the last epoch, and the model's certainty.
+
+    Args:
+        compared: The systems.
+        title: The table's title.
+
+    Returns:
+        The table.
+    """
     header = ["", "sub", "ins", "del", "dev WER", "entropy", "bypass", "self-loop", "word", "train %", "dev %", "AUC"]
     notes = ["means over seeds; sub, ins, del: errors in 100 words of the test"]
     notes += [
@@ -104,7 +133,16 @@ _LAST = ("entropy", *WEIGHTS, *_POSTERIORS)
 
 
 def length_tables(compared: Sequence[AgainstControl], resamples: int = RESAMPLES) -> list[Table]:
-    """Criterion × length: WER and its difference to plain CTC of that length; then entropy- minus epoch-indexed."""
+    """Compare criteria by the number of epochs.
+
+    Args:
+        compared: The systems; their setting "epochs" is the length.
+        resamples: Bootstrap resamples.
+
+    Returns:
+        WER by criterion and length with the difference to plain CTC of that length; then, if both were run, the
+        difference between entropy-indexed and epoch-indexed criteria.
+    """
     lengths = sorted({float(one.system.setting[_LENGTH]) for one in compared if _LENGTH in one.system.setting})
     found = {(one.system.criterion, float(one.system.setting.get(_LENGTH, 0))): one for one in compared}
     criteria = list(dict.fromkeys(one.system.criterion for one in compared))
@@ -134,7 +172,15 @@ _LEVELS = {
 
 
 def level_tables(compared: Sequence[AgainstControl], resamples: int = RESAMPLES) -> list[Table]:
-    """What each level of wildcards does, without the other and beside it: differences between criteria by task."""
+    """Compare what each level of wildcards does, without the other level and beside it.
+
+    Args:
+        compared: The systems.
+        resamples: Bootstrap resamples.
+
+    Returns:
+        One table with a part for each task; none if no such pair of criteria was run.
+    """
     rows: list[list[Cell] | str] = []
     for task in dict.fromkeys(one.system.task for one in compared):
         found = {one.system.criterion: one for one in compared if one.system.task == task and not one.system.setting}
@@ -162,7 +208,7 @@ _LENGTH = "epochs"  # the setting of `iban-length`
 
 
 def _by_task(compared: Sequence[AgainstControl], row: Any, title: str) -> list[list[Cell] | str]:
-    """With a heading for each task, unless there is one, which the title names."""
+    """Put a heading before each task, unless there is only one task and the title names it."""
     tasks = dict.fromkeys(one.system.task for one in compared)
     rows: list[list[Cell] | str] = []
     for task in tasks:
@@ -226,12 +272,19 @@ def _number(value: Any) -> float:
 
 
 def _auc(run: RunResult) -> float:
-    """Of the probe on errors put in on purpose: the first of value, low, high."""
+    """The AUC of the probe on known errors; NaN if it was not measured."""
     return _number(run.audit.get("auc", [None])[0])
 
 
 def records(compared: Sequence[AgainstControl]) -> list[dict[str, Any]]:
-    """For CSV: a line for each run, with the differences of its system."""
+    """Convert the comparison to records for CSV.
+
+    Args:
+        compared: The systems.
+
+    Returns:
+        A record for each run, with the differences of its system.
+    """
     lines = []
     for one in compared:
         for seed, run in one.system.runs.items():

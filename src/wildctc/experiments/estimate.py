@@ -1,4 +1,4 @@
-"""How long will it take? The sizes of runs, and a rate: given, measured on runs that are there, or a default."""
+"""Estimate how long runs take, from their sizes and a rate: given, measured on existing runs, or a default."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ _DEFAULTS = {"cpu": ("iban-compare", 150.0, "measured"), "cuda": ("librispeech",
 
 @dataclass(frozen=True)
 class _RunSize:
-    """hours: of training speech, at each of so many speeds; epochs: that the run trains itself; to_go: of these."""
+    """The size of a run.
+
+    Attributes:
+        hours: Hours of training speech.
+        speeds: At how many speeds.
+        epochs: Epochs that the run trains itself.
+        to_go: How many of these are not done.
+        state: How far it has come, in a few words.
+    """
 
     hours: float
     speeds: int
@@ -40,14 +48,33 @@ class _RunSize:
 
 @dataclass(frozen=True)
 class _Rate:
-    """value: hours of speech in an hour; why: where it comes from."""
+    """A rate of training.
+
+    Attributes:
+        value: Hours of speech trained on in an hour.
+        why: Where the rate comes from.
+    """
 
     value: float
     why: str
 
 
 def estimate(site: Site, runs: Sequence[Run], jobs: int, rate: float | None, shards: str | None) -> str:
-    """The runs as a table, and how long those that are not done will take."""
+    """Format the runs as a table, with the time that unfinished ones will take.
+
+    Args:
+        site: The experiment's folder.
+        runs: The runs.
+        jobs: How many runs are trained side by side.
+        rate: Hours of speech trained on in an hour; None measures it on existing runs, or takes a default.
+        shards: "i/n" adds a line for each of n machines.
+
+    Returns:
+        The text.
+
+    Raises:
+        WildCTCError: The rate is not positive.
+    """
     hours = {run.task.place: _training_hours(site, run) for run in runs}
     count = int(shards.partition("/")[2]) if shards else 1
     parts = {f"shard {i}/{count}": site.experiment.shard(runs, f"{i}/{count}") for i in range(1, count + 1)}
@@ -81,7 +108,7 @@ def estimate(site: Site, runs: Sequence[Run], jobs: int, rate: float | None, sha
 
 
 def _training_hours(site: Site, run: Run) -> float:
-    """Of the manifest, if it is there; about, if not."""
+    """The hours in the manifest; if there is none yet, the hours that the task declares."""
     config = site.config(run)
     path = site.data / run.task.data / config.data.train
     if not path.exists():
@@ -91,7 +118,7 @@ def _training_hours(site: Site, run: Run) -> float:
 
 
 def _size_of(site: Site, run: Run, hours: float, beside: Collection[Path]) -> _RunSize:
-    """beside: folders of the runs that are run with it, whose epochs it may share."""
+    """beside: the folders of all runs of the same machine, with which this run may share epochs."""
     config, state, trunk = site.config(run), site.state(run), site.trunk(run)
     shared = config.training.ctc_epochs if trunk is not None and (trunk in beside or has_trunk(trunk)) else 0
     done = max(shared, len(read_metrics(site.folder(run))))
@@ -119,12 +146,19 @@ def _default_rate(config: Config) -> _Rate:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     recipe, value, how = _DEFAULTS[device]
-    scaled = value * work(load_recipe(recipe)) / work(config)
+    scaled = value * _work(load_recipe(recipe)) / _work(config)
     return _Rate(scaled, f"{how} for {recipe} on {device}, scaled to this encoder; give your own with --rate")
 
 
-def work(config: Config) -> float:
-    """What an encoder computes in a frame, in proportion: feed-forward, attention, convolution."""
+def _work(config: Config) -> float:
+    """Estimate what an encoder computes in a frame, up to a factor: feed-forward, attention, convolution.
+
+    Args:
+        config: The settings of a run.
+
+    Returns:
+        A number that is proportional to the work.
+    """
     e = config.encoder
     return e.blocks * e.d_model * (4 * e.ff_dim + 7 * e.d_model)
 

@@ -1,4 +1,4 @@
-"""A declared grid of runs: what is trained on, by which criterion, from which seed, with what changed."""
+"""A declared grid of runs: what is trained on, by which criterion, from which seed, with which settings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ Value = float | str
 
 @dataclass(frozen=True)
 class Step:
-    """A command that makes data. product: the file, in OUT/data, that is there when it is done; words: of the command,
-    with {corpus} for the corpus as it was published and {data} for OUT/data."""
+    """A command that makes data.
+
+    Attributes:
+        product: A file in OUT/data that exists when the command is done.
+        words: The command; {corpus} stands for the published corpus, and {data} for OUT/data.
+    """
 
     product: str
     words: tuple[str, ...]
@@ -25,9 +29,15 @@ class Step:
 class Task:
     """What a run is trained on, and how.
 
-    data: its folder in OUT/data; tests: name of a test set → its manifest in OUT/data; hours: of training speech,
-    about, for the estimate before the corpus is read; folder: of its runs in OUT/runs; train: settings of
-    `wildctc train` in place of the recipe's.
+    Attributes:
+        name: Its name in tables.
+        recipe: The recipe.
+        data: Its folder in OUT/data.
+        steps: The commands that make its data.
+        tests: The name of each test set → its manifest in OUT/data.
+        hours: About how many hours of training speech, for estimates before the corpus is read.
+        folder: The folder of its runs in OUT/runs, if that is not its name.
+        train: Settings of `wildctc train` that replace the recipe's.
     """
 
     name: str
@@ -48,7 +58,10 @@ class Task:
 class Setting:
     """What else differs between the runs of a criterion.
 
-    name: in the run's folder; shown: in tables; train: settings of `wildctc train`.
+    Attributes:
+        name: In the run's folder.
+        shown: In tables.
+        train: Settings of `wildctc train`.
     """
 
     name: str = ""
@@ -58,7 +71,14 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)  # by identity: a run is a key
 class Run:
-    """One point of a grid."""
+    """One point of a grid.
+
+    Attributes:
+        task: What it is trained on.
+        criterion: The criterion's name.
+        seed: The seed.
+        setting: What else differs.
+    """
 
     task: Task
     criterion: str
@@ -88,9 +108,20 @@ def select(
     seeds: Sequence[int] = (),
     names: Sequence[str] = (),
 ) -> list[Run]:
-    """The runs of these tasks and criteria (none named: of all), from these seeds, declared or not.
+    """Select runs of a grid.
 
-    names: of those, the runs whose folders match one of these, such as "iban/otc-tw/seed1" or "iban/otc-tw*/seed0".
+    Args:
+        runs: The declared runs.
+        tasks: Names of tasks; none selects all.
+        criteria: Names of criteria; none selects all.
+        seeds: Seeds to use instead of the declared ones; they need not be declared.
+        names: Folders of runs, such as "iban/otc-tw/seed1" or "iban/otc-tw*/seed0"; none selects all.
+
+    Returns:
+        The runs, in the order of the grid.
+
+    Raises:
+        WildCTCError: A name matches nothing.
     """
     _check("--tasks", tasks, [run.task.name for run in runs])
     _check("--criteria", criteria, [run.criterion for run in runs])
@@ -114,7 +145,18 @@ def _check(name: str, chosen: Iterable[str], known: Sequence[str]) -> None:
 
 
 def shard(runs: Sequence[Run], text: str, together: Callable[[Run], str] = lambda run: str(run.folder)) -> list[Run]:
-    """Every n-th run from the i-th, for "i/n". together: runs of which this is the same stay on one machine.
+    """Choose the runs of one of several machines.
+
+    Args:
+        runs: All runs.
+        text: "i/n": every n-th run from the i-th.
+        together: Runs for which this gives the same string stay on one machine.
+
+    Returns:
+        The runs of that machine.
+
+    Raises:
+        WildCTCError: The text is not of this form.
 
     >>> shard(["a1", "a2", "b1", "b2", "c1"], "1/2", lambda run: run[0])
     ['a1', 'a2', 'c1']

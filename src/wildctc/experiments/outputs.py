@@ -1,4 +1,4 @@
-"""The report of an experiment: tables as text, Markdown, CSV and LaTeX, and pictures."""
+"""Write the results of an experiment: tables as text, Markdown, CSV and LaTeX, and pictures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ Results = Sequence[RunResult]
 
 @dataclass(frozen=True)
 class ExperimentOutput:
-    """pictures: SVG, by what is put behind the experiment's name."""
+    """What is written about an experiment.
+
+    Attributes:
+        tables: The tables.
+        records: The records of the CSV file.
+        pictures: What follows the experiment's name in the file name → SVG.
+    """
 
     tables: list[Table]
     records: list[dict[str, Any]]
@@ -41,9 +47,17 @@ class ExperimentOutput:
 def write_outputs(
     experiment: str, results: Results, out: Path, missing: Sequence[str], remarks: Sequence[str] = ()
 ) -> str:
-    """Write out/EXPERIMENT.{txt,md,csv,tex} and its pictures; return the text.
+    """Write OUT/EXPERIMENT.{txt,md,csv,tex} and the pictures.
 
-    missing: runs that are not done yet; remarks: what else a reader must know.
+    Args:
+        experiment: The experiment's name.
+        results: The results of its finished runs.
+        out: The folder to write to.
+        missing: A line about each run that is not done.
+        remarks: What else a reader must know.
+
+    Returns:
+        The tables as text, with the names of the files. Without results nothing is written.
     """
     warning = [*_say_missing(missing, len(results)), *remarks]
     if not any(run.tests or run.audit for run in results):
@@ -75,7 +89,7 @@ def _say_missing(missing: Sequence[str], done: int) -> list[str]:
 
 
 def _table2(*corpora: str) -> Callable[[str, Results], ExperimentOutput]:
-    """The paper's Table 2, or a part of it."""
+    """Make the paper's Table 2, or the part about some corpora."""
     title = ", ".join(["Table 2", *corpora])
     return lambda _, results: _rates(title, results, published.table2().of(corpora or tuple(AVERAGES)))
 

@@ -1,4 +1,4 @@
-"""Pictures of experiments as SVG; a criterion has the same colour and mark in all of them."""
+"""Draw experiments as SVG. A criterion has the same colour and mark in all pictures."""
 
 from __future__ import annotations
 
@@ -72,7 +72,15 @@ _PANELS = {
 
 
 def draw_learning_curves(systems: Sequence[System], title: str = "") -> str:
-    """By epoch: means over seeds, and a thin line for each seed. What is shared with plain CTC is drawn as that."""
+    """Draw curves by epoch: the mean over seeds, and a thin line for each seed. Shared epochs are drawn as plain CTC.
+
+    Args:
+        systems: The systems of one task; those without metrics are not drawn.
+        title: What the legend's title begins with.
+
+    Returns:
+        SVG.
+    """
     systems = [system for system in systems if any(run.metrics for run in system.runs.values())]
     shared = max(_shared(system) for system in systems)
     with _drawing(10, 9.6) as (figure, svg):
@@ -99,7 +107,7 @@ def draw_learning_curves(systems: Sequence[System], title: str = "") -> str:
 
 
 def _shared(system: System) -> int:
-    """How many epochs of plain CTC the runs have begun with."""
+    """How many epochs of plain CTC the runs started with."""
     return max(run.config.get("training", {}).get("ctc_epochs", 0) for run in system.runs.values())
 
 
@@ -140,7 +148,7 @@ def _weights(axes: Any, systems: Sequence[System], name: str) -> None:
 
 
 def _by_epoch(system: System, name: str, scale: float = 1.0) -> list[dict[int, float]]:
-    """A metric of each run, in the epochs of its own that have it."""
+    """A metric of each run by epoch, without shared epochs and epochs that do not have it."""
     first = 1 if system.criterion == CONTROL else _shared(system) + 1
     histories = [[m for m in run.metrics if m["epoch"] >= first] for run in system.runs.values()]
     return [{m["epoch"]: scale * m[name] for m in history if m.get(name) is not None} for history in histories]
@@ -164,7 +172,14 @@ def _with_lines(systems: Sequence[System]) -> Iterator[tuple[System, Any]]:
 
 
 def draw_differences(compared: Sequence[AgainstControl]) -> str:
-    """WER and CER minus those of plain CTC, with 95% intervals; a dot for each seed."""
+    """Draw WER and CER minus those of plain CTC, with 95% intervals and a dot for each seed.
+
+    Args:
+        compared: The systems; those without a difference are not drawn.
+
+    Returns:
+        SVG.
+    """
     rows = [one for one in compared if one.paired]
     tasks = list(dict.fromkeys(one.system.task for one in rows))
     with _drawing(10, 1.3 + 0.42 * len(rows)) as (figure, svg):
@@ -197,9 +212,15 @@ def _difference(axes: Any, place: int, criterion: str, difference: Difference) -
 
 
 def draw_sweep(systems: Sequence[System]) -> str:
-    """WER against a parameter, as in the paper's Figure 2: plain CTC dashed, the best setting circled.
+    """Draw WER against a parameter, as in the paper's Figure 2: plain CTC dashed, the best setting circled.
 
-    The parameter is the first of the settings; each setting of the others has a line of its own.
+    The parameter is the first one of the settings. Each combination of the other parameters has its own line.
+
+    Args:
+        systems: The systems, plain CTC included.
+
+    Returns:
+        SVG.
     """
     swept = [system for system in systems if system.setting and system.finished]
     parameter = next(iter(swept[0].setting))
@@ -238,7 +259,15 @@ def _wer(system: System) -> Spread:
 
 
 def draw_rates(measured: Rates, published: Rates) -> str:
-    """Relative reduction of WER against CTC on each task: filled what was measured, hollow what was published."""
+    """Draw the relative reduction of WER against CTC on each task.
+
+    Args:
+        measured: What was measured: filled marks.
+        published: What was published: hollow marks.
+
+    Returns:
+        SVG.
+    """
     with _drawing(8, 1.8 + 0.42 * len(measured.tasks)) as (figure, svg):
         axes = figure.subplots()
         ours, theirs = reduction(measured.wer), reduction(published.wer)

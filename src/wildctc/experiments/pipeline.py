@@ -1,4 +1,4 @@
-"""One run of a grid from corpus to result: prepare → train → decode → score → audit. What is done is not done again."""
+"""Take one run of a grid from corpus to result: prepare, train, decode, score, audit. Finished stages are skipped."""
 
 from __future__ import annotations
 
@@ -31,21 +31,39 @@ Environment = dict[str, str]
 
 
 class Held(WildCTCError):
-    """Another process has the run."""
+    """Another process is working on the run."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """corpus: as it was published."""
+    """The stages of a run.
+
+    Attributes:
+        site: The experiment's folder.
+        corpus: The published corpus.
+        commands: Runs the commands.
+    """
 
     site: Site
     corpus: Path
     commands: Commands
     _preparing: threading.Lock = field(default_factory=threading.Lock)
-    _unprepared: dict[str, WildCTCError] = field(default_factory=dict)  # what went wrong, so as not to try it again
+    _unprepared: dict[str, WildCTCError] = field(default_factory=dict)  # product → why it failed
 
     def run(self, run: Run, environment: Environment) -> RunResult:
-        """All stages of a run; its result is in its folder afterwards."""
+        """Run all stages of a run. The result is written to the run's folder.
+
+        Args:
+            run: The run.
+            environment: Environment variables of its commands, such as the GPU.
+
+        Returns:
+            The result.
+
+        Raises:
+            Held: Another process is working on the run.
+            WildCTCError: A stage failed.
+        """
         folder = self.site.folder(run)
         self.site.check_settings(run)
         with _taken(folder):
@@ -62,7 +80,7 @@ class Stages:
             return result
 
     def _prepare(self, task: Task, environment: Environment) -> None:
-        """The task's manifests. Whoever comes first makes them; others, on any machine, wait for him."""
+        """Prepare the task's manifests. The first process prepares them; others wait for the lock."""
         for step in task.steps:
             product = self.site.data / step.product
             with self._preparing, _waiting(make_folder(product.parent) / ".lock", self.commands):
@@ -77,7 +95,7 @@ class Stages:
                         raise
 
     def _result(self, run: Run, environment: Environment) -> RunResult:
-        """Trained as declared, or by the † rule: an OTC-W run that diverges gets another word bypass, then another."""
+        """Train as declared, then by the † rule: an OTC-W run that diverges is trained again with a stricter weight."""
         labels: dict[str, Any] = {
             "experiment": self.site.experiment.name, "task": run.task.name, "criterion": run.criterion,
             "seed": run.seed, "setting": dict(run.setting.shown),
@@ -92,7 +110,7 @@ class Stages:
         return RunResult(**labels, **kept, diverged=diverged)
 
     def _train(self, run: Run, folder: Path, dagger: float | None, environment: Environment) -> str | None:
-        """Train, or go on with training; returns why it has diverged, if it has."""
+        """Train, or resume training; returns why training diverged, or None."""
         note = folder / "diverged.txt"
         if note.exists():
             return note.read_text(encoding="utf-8").strip()
@@ -112,7 +130,7 @@ class Stages:
         return None
 
     def _measure(self, run: Run, folder: Path, environment: Environment) -> dict[str, Any]:
-        """What the model makes of the test sets, and of errors put in on purpose."""
+        """Decode the test sets, and look for known errors."""
         tests = {name: self._test(run, folder, name, environment) for name in run.task.tests}
         audit = self.site.experiment.audit
         if audit is None:
@@ -130,7 +148,7 @@ class Stages:
         return TestSet.of(score(enough(hyp)), speakers)
 
     def _probe(self, run: Run, folder: Path, manifest: Path, output: Path, environment: Environment) -> None:
-        """The probe of a manifest by the run's model; the command continues one that was interrupted."""
+        """Probe a manifest with the run's model; a probe that was interrupted resumes."""
         if not output.exists():
             make_folder(output.parent)
             words = ["probe", folder, manifest, "-o", output, "--max-bad", _MAX_BAD, *self._features(run)]
@@ -143,7 +161,17 @@ class Stages:
 
 
 def enough(hyp: Path) -> list[Decoded]:
-    """The hypotheses in a file. `wildctc decode` writes it even if it fails for the many that it could not decode."""
+    """Read the hypotheses of a test set. `wildctc decode` writes the file even if it skipped too many utterances.
+
+    Args:
+        hyp: The hypothesis file.
+
+    Returns:
+        The hypotheses.
+
+    Raises:
+        WildCTCError: More than 1% of the utterances were skipped.
+    """
     decoded, left_out = read_hyp_file(hyp)
     if len(left_out) > _MAX_UNDECODED * (len(decoded) + len(left_out)):
         raise WildCTCError(f"{hyp}: {len(left_out)} utterances could not be decoded; remove it to decode again")
@@ -156,16 +184,16 @@ def _dagger_folder(folder: Path, dagger: float | None) -> Path:
 
 @contextmanager
 def _taken(folder: Path) -> Iterator[None]:
-    """Have a run for oneself; Held if another process has it, here or on a machine that shares the disk."""
+    """Lock a run; Held if another process has it, here or on a machine that shares the disk."""
     if is_held(make_folder(folder)):
-        raise Held(f"{folder}: another process is at it")
+        raise Held(f"{folder}: another process is working on it")
     with only_one(folder / ".reproduce"):
         yield
 
 
 @contextmanager
 def _waiting(lock: Path, commands: Commands) -> Iterator[None]:
-    """Wait until no other process has the lock; it does not keep threads of one process apart."""
+    """Wait until no other process has the lock. It does not separate the threads of one process."""
     with writing(lock):
         file = open(lock, "w")  # noqa: SIM115 (closed below)
     with file:

@@ -1,6 +1,7 @@
-"""The paper's tables as data: published/table2.csv, table3.csv and table4.csv, with what it printed in bold and its †.
+"""The paper's tables as data: published/table2.csv, table3.csv and table4.csv, with its bold figures and its †.
 
-Its Figure 2 is not among them: the source has neither the picture nor its numbers. What the text says of it is here.
+Figure 2 is not among them, because the paper's source has neither the picture nor its numbers. What the text says about
+it is here.
 """
 
 from __future__ import annotations
@@ -19,17 +20,33 @@ UNITS = ("characters agreed", "characters disputed", "characters d=1", "characte
 
 
 def rows(name: str) -> list[dict[str, str]]:
+    """Read a published table.
+
+    Args:
+        name: "table2", "table3" or "table4".
+
+    Returns:
+        A dictionary for each line of the CSV file.
+    """
     text = (files("wildctc.experiments") / "published" / f"{name}.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
 def table2() -> Rates:
-    """WER of 25 tasks."""
+    """Read WER of 25 tasks.
+
+    Returns:
+        Table 2.
+    """
     return _rates("table2")
 
 
 def table3() -> Rates:
-    """WER on LibriSpeech with a Conformer."""
+    """Read WER on LibriSpeech with a Conformer.
+
+    Returns:
+        Table 3.
+    """
     return _rates("table3")
 
 
@@ -44,5 +61,9 @@ def _rates(name: str) -> Rates:
 
 
 def table4() -> dict[str, dict[str, float]]:
-    """Mean bypass probability by criterion and kind and class of units."""
+    """Read mean bypass probabilities.
+
+    Returns:
+        Criterion → kind and class of units, such as "characters agreed" → mean.
+    """
     return {row["criterion"]: {unit: float(row[unit]) for unit in UNITS} for row in rows("table4")}

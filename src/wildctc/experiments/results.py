@@ -1,4 +1,4 @@
-"""What is kept of a run: one small JSON file, enough to write every table and figure again without the weights."""
+"""The result of a run: one small JSON file, enough to write every table and figure again without the weights."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from wildctc.scoring.error_rates import Errors, Score
 
 @dataclass(frozen=True)
 class TestSet:
-    """Errors of each utterance of a test set, so that they can be resampled.
+    """Errors in each utterance of a test set, so that utterances can be resampled.
 
-    `words` and `characters`: (utterances, 4): substitutions, insertions, deletions, and the reference's length.
+    Attributes:
+        ids: The utterances.
+        speakers: The speaker of each.
+        words: (utterances, 4) substitutions, insertions, deletions, and words of the reference.
+        characters: (utterances, 4) the same of characters.
     """
 
     __test__ = False  # pytest takes its name for that of a test
@@ -33,7 +37,15 @@ class TestSet:
 
     @classmethod
     def of(cls, score: Score, speakers: dict[str, str]) -> TestSet:
-        """speakers: of each utterance by its id; one that has none is a speaker of its own."""
+        """Take the counts of a score.
+
+        Args:
+            score: The score of a test set.
+            speakers: Utterance id → speaker. An utterance without one is its own speaker.
+
+        Returns:
+            The counts of each utterance.
+        """
         found = score.utterances
         ids = [u.id for u in found]
         counts = [np.array([dataclasses.astuple(getattr(u, of)) for u in found]) for of in ("words", "characters")]
@@ -52,11 +64,18 @@ class TestSet:
 class RunResult:
     """One finished run of a grid.
 
-    task: what it was trained on ("librispeech", "hi_in", "iban", "iban+characters"); setting: what else differs from
-    the criterion's published setting, by name ("τ": 0.8), {} for none; tests: by name of the test set; metrics: the
-    lines of metrics.jsonl; config: the run's settings without places on a disk; dagger: the word bypass weight that an
-    OTC-W run which had diverged was given instead; diverged: why it ended without a model; audit: how well the probe
-    finds errors (`audit.known`), or what `wildctc disagree` wrote.
+    Attributes:
+        experiment: The experiment's name.
+        task: What it was trained on ("librispeech", "hi_in", "iban", "iban+characters").
+        criterion: The criterion's name.
+        seed: The seed.
+        setting: What else differs from the criterion's published setting, by name ("τ": 0.8).
+        tests: The name of each test set → errors.
+        metrics: The lines of metrics.jsonl.
+        config: The run's settings, without places on a disk.
+        dagger: The word bypass weight that an OTC-W run got after it had diverged; None for the published one.
+        diverged: Why it ended without a model; None if it has one.
+        audit: How well the probe finds errors (`corruption.known_errors`), or what `wildctc disagree` wrote.
     """
 
     experiment: str
@@ -72,6 +91,11 @@ class RunResult:
     audit: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
+        """Write the result as JSON.
+
+        Args:
+            path: The file to write.
+        """
         make_folder(path.parent)
         content = dataclasses.asdict(self)
         for test in content["tests"].values():
@@ -80,6 +104,17 @@ class RunResult:
 
     @classmethod
     def load(cls, path: Path) -> RunResult:
+        """Read a result.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The result.
+
+        Raises:
+            WildCTCError: The file is not the result of a run.
+        """
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             tests = {
@@ -91,6 +126,13 @@ class RunResult:
             raise WildCTCError(f"{path}: not the result of a run ({error})") from None
 
     def errors(self, of: str = "words") -> Errors:
-        """Over all test sets: words or characters."""
+        """Add the errors of all test sets.
+
+        Args:
+            of: "words" or "characters".
+
+        Returns:
+            The counts; without test sets, all 0.
+        """
         rates = [test.wer if of == "words" else test.cer for test in self.tests.values()]
         return reduce(add, rates, Errors())

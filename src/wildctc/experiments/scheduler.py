@@ -1,4 +1,4 @@
-"""A grid of runs, several side by side, and at the end the table of what there is."""
+"""Run a grid, several runs side by side, and collect the results."""
 
 from __future__ import annotations
 
@@ -17,12 +17,21 @@ from wildctc.experiments.validators import probe_of, with_disagreement
 from wildctc.experiments.workspace import RESULT, Site, load_result
 from wildctc.training.run_folder import has_trunk
 
-_LOOK = 2.0  # seconds until it is looked again whether a trunk has grown
+_LOOK = 2.0  # seconds between two checks whether a trunk is ready
 
 
 @dataclass
 class Runner:
-    """Works through runs in their order. keep: where results are copied as runs end; failed: run → why, afterwards."""
+    """Works through runs in their order.
+
+    Attributes:
+        site: The experiment's folder.
+        corpus: The published corpus.
+        jobs: How many runs are trained side by side.
+        keep: Where results are copied when a run ends; None for nowhere.
+        say: Prints a line.
+        failed: Folder of a failed run → reason.
+    """
 
     site: Site
     corpus: Path
@@ -32,7 +41,11 @@ class Runner:
     failed: dict[Path, str] = field(default_factory=dict)
 
     def run(self, runs: Sequence[Run]) -> None:
-        """Do what is not done. One run's failure does not stop the others."""
+        """Do everything that is not done. A run that fails does not stop the others.
+
+        Args:
+            runs: The runs, in the order in which they start. A run waits for the trunk whose epochs it shares.
+        """
         commands = Commands(self.jobs)
         stages = Stages(self.site, self.corpus, commands)
         pending = self._not_done(runs)
@@ -48,7 +61,7 @@ class Runner:
                         del active[future]
                         future.result()
             finally:
-                commands.stop()  # nothing goes on running when this ends before its time
+                commands.stop()  # if an error ends this early, no command keeps running
 
     def _not_done(self, runs: Sequence[Run]) -> list[Run]:
         pending = []
@@ -69,7 +82,7 @@ class Runner:
         return probe_of(self.site, run).exists()
 
     def _next(self, pending: Sequence[Run], active: Sequence[Run]) -> Run | None:
-        """The first run that need not wait for one of these to get as far as the epochs that they share."""
+        """The first run that does not have to wait for shared epochs of another pending or active run."""
         coming = {self.site.folder(run) for run in (*pending, *active)}
         for run in pending:
             trunk = self.site.trunk(run)
@@ -86,7 +99,7 @@ class Runner:
                 if self.keep:
                     keep(self.site, [run], self.keep)
         except Held as held:
-            self.say(f"{run}: left out, {held}")
+            self.say(f"{run}: skipped, {held}")
         except Stopped:
             pass
         except WildCTCError as error:
@@ -112,7 +125,16 @@ def _summary(result: RunResult) -> str:
 
 
 def collect(site: Site, runs: Sequence[Run], failed: dict[Path, str]) -> tuple[list[RunResult], list[str]]:
-    """The results that there are, and a line about each run that has none."""
+    """Collect the results of runs.
+
+    Args:
+        site: The experiment's folder.
+        runs: The runs.
+        failed: Folder of a failed run → reason.
+
+    Returns:
+        The results, and a line about each run that has none.
+    """
     results, missing = [], []
     for run in runs:
         why = failed.get(run.folder) or site.state(run)
@@ -125,13 +147,25 @@ def collect(site: Site, runs: Sequence[Run], failed: dict[Path, str]) -> tuple[l
 
 
 def _result_of(site: Site, run: Run) -> RunResult | None:
-    """With what is known about the run only after others."""
+    """The result with the comparison of models, which is known only after all runs of a task."""
     result = site.result(run)
     return with_disagreement(site, run, result) if result is not None and site.experiment.disagreement else result
 
 
 def collect_kept(site: Site, runs: Sequence[Run], kept: Path) -> tuple[list[RunResult], list[str]]:
-    """The same from a folder of kept results, without the runs."""
+    """Collect results from a folder of kept results, without the runs.
+
+    Args:
+        site: The experiment's folder.
+        runs: The runs.
+        kept: The folder of kept results.
+
+    Returns:
+        The results, and a line about each run that has none.
+
+    Raises:
+        WildCTCError: The folder does not exist, or has no result of the experiment.
+    """
     if not kept.is_dir():
         raise WildCTCError(f"--from {kept}: no such folder")
     found = {run: load_result(_kept_path(kept, run), site.experiment, run) for run in runs}
@@ -142,7 +176,13 @@ def collect_kept(site: Site, runs: Sequence[Run], kept: Path) -> tuple[list[RunR
 
 
 def keep(site: Site, runs: Sequence[Run], kept: Path) -> None:
-    """Copy the results that there are to a folder of small files, named as the experiment that made them."""
+    """Copy results to a folder of small files.
+
+    Args:
+        site: The experiment's folder.
+        runs: The runs; those without a result are skipped.
+        kept: The folder to write to.
+    """
     for run in runs:
         path = site.folder(run) / RESULT
         if path.exists() and site.state(run) in ("done", "diverged"):
@@ -152,7 +192,7 @@ def keep(site: Site, runs: Sequence[Run], kept: Path) -> None:
 
 
 def _with_kept(result: RunResult, path: Path) -> RunResult:
-    """With what another experiment found with the same run: table2-respin does not ask the validators."""
+    """Add what another experiment found with the same run: table2-respin does not use the validators."""
     old = RunResult.load(path) if path.exists() else None
     return replace(result, audit=old.audit | result.audit) if old and old.metrics == result.metrics else result
 

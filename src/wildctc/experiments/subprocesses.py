@@ -1,4 +1,4 @@
-"""Commands of WildCTC, each a process of its own, of which several can run side by side, a GPU each."""
+"""Run commands of WildCTC as processes, several side by side, each on its own GPU."""
 
 from __future__ import annotations
 
@@ -17,11 +17,18 @@ from wildctc.files import make_folder, writing
 
 
 class Stopped(Exception):
-    """Somebody wants everything to end."""
+    """The user stopped everything."""
 
 
 class Commands:
-    """Runs commands from several threads. What they say goes to files; `stop` ends all of them."""
+    """Runs commands from several threads. Their output goes to files; `stop` ends all of them.
+
+    Attributes:
+        stopped: Whether `stop` was called.
+
+    Args:
+        jobs: How many commands run side by side.
+    """
 
     def __init__(self, jobs: int) -> None:
         self._environments: SimpleQueue[dict[str, str]] = SimpleQueue()
@@ -32,7 +39,11 @@ class Commands:
 
     @contextmanager
     def place(self) -> Iterator[dict[str, str]]:
-        """One of the places where a run can be trained, until it has ended."""
+        """Reserve a place (a GPU, or a core) for a run.
+
+        Yields:
+            The environment variables of its commands.
+        """
         environment = self._environments.get()
         try:
             yield environment
@@ -40,7 +51,18 @@ class Commands:
             self._environments.put(environment)
 
     def run(self, words: Sequence[object], log: Path, environment: dict[str, str]) -> None:
-        """Run `wildctc WORDS`. A command that fails is an error with its last words; Diverged if training has."""
+        """Run `wildctc WORDS` and wait for it.
+
+        Args:
+            words: The words of the command.
+            log: The file that its output is appended to.
+            environment: Environment variables.
+
+        Raises:
+            Diverged: Training has diverged.
+            Stopped: `stop` was called.
+            WildCTCError: The command failed; the message is its last line.
+        """
         line = [sys.executable, "-m", "wildctc", *map(str, words)]
         make_folder(log.parent)
         with writing(log), open(log, "ab") as out:
@@ -56,14 +78,15 @@ class Commands:
         code = process.wait()
         with self._lock:
             self._running.discard(process)
-        if code == 130 or (self.stopped and code):  # Ctrl-C reaches the command before it is heard of here
+        if code == 130 or (self.stopped and code):  # Ctrl-C reaches the command first
             raise Stopped
         if code == 3:
-            raise Diverged(last_words(log))  # which is kept: no place on a disk in it
+            raise Diverged(last_words(log))  # the result keeps this text, so it must not name a path
         if code:
             raise WildCTCError(f"{f'killed by signal {-code}' if code < 0 else last_words(log)} ({log})")
 
     def stop(self) -> None:
+        """End all running commands, and let no new one start."""
         with self._lock:
             self.stopped = True
             for process in self._running:
@@ -71,7 +94,14 @@ class Commands:
 
 
 def environments(jobs: int) -> list[dict[str, str]]:
-    """What tells each of several runs side by side from the others: its GPU, in turn; without one, a single thread."""
+    """Choose environment variables for runs side by side.
+
+    Args:
+        jobs: How many runs.
+
+    Returns:
+        For each a GPU, in turn; without GPUs, a single thread.
+    """
     import torch
 
     if not torch.cuda.is_available():
@@ -82,7 +112,14 @@ def environments(jobs: int) -> list[dict[str, str]]:
 
 
 def last_words(log: Path) -> str:
-    """The last line that a command said."""
+    """Read the last line of a log.
+
+    Args:
+        log: The output of a command.
+
+    Returns:
+        The line, without "wildctc: ".
+    """
     lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")
     said = [line.strip() for line in lines if line.strip()]
     return said[-1].removeprefix("wildctc: ")

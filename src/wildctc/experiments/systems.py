@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone are one system; which of plain CTC each is compared with."""
+"""Group runs that differ only in their seed into systems, and find the plain CTC system that each is compared with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,14 @@ PAPER_NAMES = {
 
 @dataclass(frozen=True)
 class System:
-    """The runs of one task, criterion and setting, by seed; those that diverged have no test sets."""
+    """The runs of one task, criterion and setting.
+
+    Attributes:
+        task: What they were trained on.
+        criterion: The criterion's name.
+        setting: What else differs, by name.
+        runs: Seed → result. Runs that diverged have no test sets.
+    """
 
     task: str
     criterion: str
@@ -61,7 +68,14 @@ class System:
 
 
 def describe(setting: Mapping[str, float | str]) -> str:
-    """
+    """Format a setting for people.
+
+    Args:
+        setting: Name → value.
+
+    Returns:
+        Names and values, separated by commas.
+
     >>> describe({"word bypass τ": 0.9, "self-loop": -1.0})
     'word bypass τ 0.9, self-loop −1'
     """
@@ -70,7 +84,18 @@ def describe(setting: Mapping[str, float | str]) -> str:
 
 
 def group_runs(results: Sequence[RunResult]) -> list[System]:
-    """By task as they come, then by criterion in the order of the table of criteria, then by setting as they come."""
+    """Group results into systems.
+
+    Args:
+        results: The results of runs.
+
+    Returns:
+        The systems: by task in the given order, then by criterion in the order of the table of criteria, then by
+        setting in the given order.
+
+    Raises:
+        WildCTCError: Two results are of the same run.
+    """
     found: dict[tuple[str, str, frozenset[tuple[str, float | str]]], dict[int, RunResult]] = {}
     for result in results:
         runs = found.setdefault((result.task, result.criterion, frozenset(result.setting.items())), {})
@@ -88,14 +113,30 @@ def group_runs(results: Sequence[RunResult]) -> list[System]:
 
 
 def control_of(system: System, systems: Sequence[System]) -> System | None:
-    """Plain CTC on the same task, with as much of the same setting as there is: of a schedule it has none."""
+    """Find the plain CTC system that a system is compared with.
+
+    Args:
+        system: The system.
+        systems: All systems.
+
+    Returns:
+        Plain CTC on the same task. Its setting must be part of the system's (plain CTC has no schedule); of several,
+        the one with the most in common. None if there is none.
+    """
     own = system.setting.items()
     choices = [s for s in systems if s.criterion == CONTROL and s.task == system.task and s.setting.items() <= own]
     return max(choices, key=lambda s: len(s.setting), default=None)
 
 
 def pooled(run: RunResult) -> TestSet:
-    """All test sets of a run as one."""
+    """Join all test sets of a run.
+
+    Args:
+        run: The result of a run.
+
+    Returns:
+        One test set; of several, ids begin with the name of the set.
+    """
     if len(run.tests) == 1:
         return next(iter(run.tests.values()))
     return TestSet(

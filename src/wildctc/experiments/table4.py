@@ -1,7 +1,7 @@
 """The paper's Table 4: mean bypass probability where validators agree and where they do not.
 
-A run's `audit["disagreement"]` is what `wildctc disagree --json` writes for its model alone, or for it among others by
-the names of their criteria. Units are pooled over tasks and seeds, as the paper pools them over languages.
+A run's `audit["disagreement"]` is what `wildctc disagree --json` writes, for its model alone or for several models
+under the names of their criteria. Units are pooled over tasks and seeds, as the paper pools them over languages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BOLD = ("characters disputed", "words disputed")  # the columns whose highest t
 
 
 def _pooled_means(results: Sequence[RunResult]) -> tuple[dict[str, dict[str, float]], dict[str, int], list[str]]:
-    """By criterion and units; the number of units, which all criteria share; the tasks that all of them have."""
+    """Means by criterion and units; numbers of units, the same for all criteria; the tasks that all criteria have."""
     parts: dict[tuple[str, str], list[dict[str, tuple[int, float]]]] = {}
     for run in results:
         if "disagreement" in run.audit:
@@ -54,7 +54,7 @@ def _units(run: RunResult) -> dict[str, tuple[int, float]]:
 
 
 def _group(run: RunResult) -> dict[str, Any]:
-    """The test set's numbers; where sets are not told apart, those of all."""
+    """The numbers of the test set; if sets are not separated, those of all."""
     groups = run.audit["disagreement"]["groups"]
     return next((group for group in groups if group["split"] == _SPLIT), groups[0])
 
@@ -68,7 +68,14 @@ def _own(run: RunResult, systems: dict[str, Any]) -> dict[str, Any]:
 
 
 def bypass_tables(results: Sequence[RunResult]) -> list[Table]:
-    """Measured, published, and the difference."""
+    """Make Table 4: measured, published and the difference, and the change against CTC.
+
+    Args:
+        results: The results of runs; those without `disagreement` are ignored.
+
+    Returns:
+        The tables.
+    """
     means, counts, tasks = _pooled_means(results)
     published = table4()
     notes = [f"pooled over {len(tasks)} task{'s' * (len(tasks) != 1)}: {', '.join(tasks)}"] if tasks else []
@@ -118,7 +125,14 @@ def _rows(means: dict[str, dict[str, float]], *, signed: bool = False) -> list[l
 
 
 def bypass_records(results: Sequence[RunResult]) -> list[dict[str, Any]]:
-    """For CSV: a line for each criterion and kind and class of units."""
+    """Convert the means to records for CSV.
+
+    Args:
+        results: The results of runs.
+
+    Returns:
+        A record for each criterion, kind and class of units.
+    """
     means, counts, _ = _pooled_means(results)
     return [
         {

@@ -1,4 +1,4 @@
-"""A table as text for the terminal, Markdown and LaTeX, from one description; records as CSV."""
+"""Format tables as text for the terminal, Markdown and LaTeX, from one description; format records as CSV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ NONE = "–"  # a cell without a figure
 
 @dataclass(frozen=True)
 class Cell:
-    """mark: what stands behind the figure, such as †."""
+    """A cell of a table.
+
+    Attributes:
+        text: The figure.
+        mark: What follows the figure, such as †.
+        bold: Whether it is printed in bold.
+    """
 
     text: str
     mark: str = ""
@@ -25,7 +31,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """header: of each column. rows: cells, the first of which names the row; a str is the heading of those below it."""
+    """A table.
+
+    Attributes:
+        title: Its title; "" for none.
+        header: The heading of each column.
+        rows: Cells, the first of which names the row; a string is the heading of the rows below it.
+        notes: Lines below the table.
+    """
 
     title: str
     header: list[str]
@@ -37,7 +50,13 @@ class Table:
 
 
 def as_text(it: Table) -> str:
-    """Bold is a * behind the figure.
+    """Format a table for the terminal. A bold figure is followed by *.
+
+    Args:
+        it: The table.
+
+    Returns:
+        The text.
 
     >>> rows = ["Part", [Cell("x"), Cell("5.24", bold=True)], [Cell("y"), Cell("6.1")]]
     >>> print(as_text(Table("WER", ["", "a"], rows)))
@@ -66,7 +85,14 @@ def as_text(it: Table) -> str:
 
 
 def as_markdown(it: Table) -> str:
-    """
+    """Format a table as Markdown.
+
+    Args:
+        it: The table.
+
+    Returns:
+        The Markdown.
+
     >>> print(as_markdown(Table("", ["", "a"], [[Cell("x"), Cell("5.24", bold=True)]])))
     |  | a |
     |:--|--:|
@@ -115,7 +141,13 @@ _LATEX = {
 
 
 def as_latex(it: Table) -> str:
-    r"""With the rules of booktabs.
+    r"""Format a table as LaTeX, with the rules of booktabs.
+
+    Args:
+        it: The table.
+
+    Returns:
+        The LaTeX.
 
     >>> print(as_latex(Table("WER (%)", ["", "W_e'"], ["Part", [Cell("hi_in"), Cell("5.24", "†", bold=True)]])))
     \begin{table}[t]
@@ -146,7 +178,14 @@ def as_latex(it: Table) -> str:
 
 
 def latex(text: str) -> str:
-    """Escaped; W_e and its like with a subscript."""
+    """Escape a text for LaTeX. Names such as W_e get a subscript.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The LaTeX.
+    """
     parts = re.split(r"\b([TW]+)_([eH])('?)", text)
     plain = ["".join(_LATEX.get(char, char) for char in part) for part in parts[::4]]
     names = [
@@ -167,10 +206,16 @@ def _row(cells: Any) -> str:
 
 
 def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each record; the columns are those of all, a number that is not known is empty.
+    r"""Format records as CSV.
+
+    Args:
+        records: Name → value. The columns are the names of all records.
+
+    Returns:
+        The CSV. A value that is missing or NaN is empty.
 
     >>> as_csv([{"criterion": "ctc", "wer": 0.25}, {"criterion": "otc-t", "wer": float("nan")}])
-    'criterion,wer\\nctc,0.25\\notc-t,\\n'
+    'criterion,wer\nctc,0.25\notc-t,\n'
     """
     names = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO()

@@ -1,7 +1,7 @@
-"""Table 4: the models of a language probe its dev and test sets, and `wildctc disagree` compares them where validators
-disagree. OUT/disagreement/<task>-seed<k>/ has a probe for each criterion, and disagree.json.
+"""Table 4: compare the models of a language where validators disagree, by `wildctc disagree`.
 
-The validators' transcripts are the authors' own and not public, so they are an input of their own.
+Each model probes the dev and test sets. OUT/disagreement/<task>-seed<k>/ has a probe for each criterion, and
+disagree.json. The transcripts of the paper's validators are not public, so they are a separate input.
 """
 
 from __future__ import annotations
@@ -30,11 +30,28 @@ def _folder_of(site: Site, run: Run) -> Path:
 
 
 def probe_of(site: Site, run: Run) -> Path:
+    """Name the probe file of a run.
+
+    Args:
+        site: The experiment's folder.
+        run: The run.
+
+    Returns:
+        The path. `disagree` takes the system's name from it.
+    """
     return _folder_of(site, run) / f"{run.criterion}.jsonl"  # by which name `disagree` calls the system
 
 
 def reference_of(site: Site, run: Run) -> Path:
-    """Both sets as one manifest, made if need be: gzipped files can be put one after the other."""
+    """Join the dev and test sets to one manifest, if it does not exist. Gzipped files can be concatenated.
+
+    Args:
+        site: The experiment's folder.
+        run: A run of the task.
+
+    Returns:
+        The manifest.
+    """
     folder = site.data / run.task.data
     path = folder / f"{'+'.join(_SETS)}.jsonl.gz"
     if not path.exists():
@@ -43,7 +60,18 @@ def reference_of(site: Site, run: Run) -> Path:
 
 
 def find_validators(folder: Path | None, tasks: Sequence[str]) -> dict[str, list[Path]]:
-    """Their files by task: in a folder of its name, or with its name in theirs (hi_vendor1.tsv)."""
+    """Find the validators' files of each task.
+
+    Args:
+        folder: A folder with files that have the task in their name (hi_vendor1.tsv), or a folder for each task.
+        tasks: The tasks.
+
+    Returns:
+        Task → files.
+
+    Raises:
+        WildCTCError: No folder is given, or it has no file of a task.
+    """
     if folder is None:
         raise WildCTCError(
             "--validators DIR is needed: what several people wrote for RESPIN's dev and test sets, in files such as "
@@ -59,7 +87,17 @@ def find_validators(folder: Path | None, tasks: Sequence[str]) -> dict[str, list
 
 
 def disagree(site: Site, runs: Sequence[Run], validators: dict[str, list[Path]], commands: Commands) -> list[str]:
-    """Compare the models of each task and seed, those that have probed; returns a line about each that cannot be."""
+    """Compare the models of each task and seed that have probed.
+
+    Args:
+        site: The experiment's folder.
+        runs: The runs.
+        validators: Task → the validators' files.
+        commands: Runs `wildctc disagree`.
+
+    Returns:
+        A line about each comparison that failed.
+    """
     groups: dict[Path, list[Run]] = {}
     for run in runs:
         if probe_of(site, run).exists():
@@ -85,7 +123,16 @@ def disagree(site: Site, runs: Sequence[Run], validators: dict[str, list[Path]],
 
 
 def with_disagreement(site: Site, run: Run, result: RunResult) -> RunResult:
-    """The result with its own part of what `disagree` found."""
+    """Add to a result its part of the comparison.
+
+    Args:
+        site: The experiment's folder.
+        run: The run.
+        result: Its result.
+
+    Returns:
+        The result with `audit["disagreement"]`; unchanged if the run was not compared.
+    """
     path = _folder_of(site, run) / _FOUND
     if not path.exists() or str(probe_of(site, run)) not in _probes(path):
         return result
@@ -100,19 +147,27 @@ def with_disagreement(site: Site, run: Run, result: RunResult) -> RunResult:
 
 
 def not_compared(site: Site, results: Sequence[RunResult]) -> list[str]:
-    """A line about models that the validators were not asked about."""
+    """Report models that were not compared with the validators.
+
+    Args:
+        site: The experiment's folder.
+        results: The results of its runs.
+
+    Returns:
+        One line that names them, or none.
+    """
     lack = [r for r in results if not r.diverged and "disagreement" not in r.audit]
     named = ", ".join(dict.fromkeys(f"{result.task} {result.criterion}" for result in lack))
     return [f"not compared with the validators: {named}"] if lack and site.experiment.disagreement else []
 
 
 def _probes(path: Path) -> list[str]:
-    """Those that were compared."""
+    """The probes that were compared."""
     return json.loads(path.read_text(encoding="utf-8"))["probes"] if path.exists() else []
 
 
 def _is_up_to_date(path: Path, probes: Sequence[Path], validators: Sequence[Path]) -> bool:
-    """Whether these were compared, and none of them has changed since."""
+    """Check whether these files were compared, and none has changed since."""
     if not path.exists():
         return False
     content = json.loads(path.read_text(encoding="utf-8"))

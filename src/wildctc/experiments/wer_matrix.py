@@ -1,4 +1,4 @@
-"""Word error rates by task and criterion, as in the paper's tables: averages, relative reduction, which is lowest."""
+"""Word error rates by task and criterion, as in the paper's tables: averages, reductions, the lowest of a row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ AVERAGES = {"LibriSpeech": "Lavg", "FLEURS": "Favg", "RESPIN": "Ravg"}
 
 @dataclass(frozen=True)
 class Rates:
-    """wer, spread: (tasks, criteria) in percent, NaN where there is none. marks: † and ‡, by task and criterion."""
+    """Word error rates of tasks × criteria; the criteria are PAPER_CRITERIA.
+
+    Attributes:
+        corpora: The corpus of each task.
+        tasks: The tasks.
+        wer: (tasks, criteria) in percent; NaN for none.
+        spread: (tasks, criteria) standard deviation over seeds; NaN for none.
+        seeds: (tasks, criteria) number of seeds.
+        marks: (task, criterion) → † and ‡.
+    """
 
     corpora: list[str]
     tasks: list[str]
@@ -29,14 +38,28 @@ class Rates:
     marks: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def of(self, corpora: Sequence[str]) -> Rates:
-        """The tasks of some corpora."""
+        """Select the tasks of some corpora.
+
+        Args:
+            corpora: The corpora.
+
+        Returns:
+            Their rates.
+        """
         rows = [i for i, corpus in enumerate(self.corpora) if corpus in corpora]
         names = [[x[i] for i in rows] for x in (self.corpora, self.tasks)]
         return replace(self, corpora=names[0], tasks=names[1], wer=self.wer[rows], spread=self.spread[rows],
                        seeds=self.seeds[rows])  # fmt: skip
 
     def where(self, other: Rates) -> Rates:
-        """Only what the other has too."""
+        """Remove the rates that another table does not have.
+
+        Args:
+            other: Rates of the same tasks.
+
+        Returns:
+            These rates, NaN where the other has NaN.
+        """
         return replace(self, wer=np.where(np.isnan(other.wer), math.nan, self.wer))
 
     @property
@@ -55,19 +78,33 @@ class Rates:
         return lowest(self.wer) & self.complete[:, None]
 
     def averages(self) -> list[tuple[str, Rates]]:
-        """Name and the tasks that it is the average of: each corpus, and all of several."""
+        """List what is averaged: each corpus and, if there are several, all.
+
+        Returns:
+            The name of each average, and the tasks that it is over.
+        """
         corpora = list(dict.fromkeys(self.corpora))
         own = [(AVERAGES.get(corpus, "Avg"), self.of([corpus])) for corpus in corpora]
         return own + ([("Avg", self)] if len(corpora) > 1 else [])
 
     def mean(self) -> np.ndarray:
-        """(criteria,) unweighted over the complete tasks."""
+        """Average over the complete tasks, without weights.
+
+        Returns:
+            (criteria,) the means; NaN without complete tasks.
+        """
         rows = self.wer[self.complete]
         return rows.mean(axis=0) if len(rows) else np.full(len(PAPER_CRITERIA), math.nan)
 
 
 def lowest(wer: np.ndarray) -> np.ndarray:
-    """Which are the lowest of their row, if there are others to compare with. wer: (…, criteria).
+    """Find the lowest rate of each row.
+
+    Args:
+        wer: (…, criteria); NaN for none.
+
+    Returns:
+        (…, criteria) bool; all False in a row with fewer than two rates.
 
     >>> lowest(np.array([[2.0, 1.0, math.nan], [math.nan, 1.0, math.nan]])).tolist()
     [[False, True, False], [False, False, False]]
@@ -78,7 +115,13 @@ def lowest(wer: np.ndarray) -> np.ndarray:
 
 
 def reduction(wer: np.ndarray) -> np.ndarray:
-    """Relative to plain CTC, in percent. wer: (…, criteria).
+    """Compute the reduction relative to plain CTC.
+
+    Args:
+        wer: (…, criteria).
+
+    Returns:
+        (…, criteria) in percent.
 
     >>> reduction(np.array([5.96, 6.13, 5.68, 5.49, 5.51, 5.24, 5.38]))[BEST].round(2)
     np.float64(9.73)
@@ -87,7 +130,15 @@ def reduction(wer: np.ndarray) -> np.ndarray:
 
 
 def measured(results: Sequence[RunResult], like: Rates) -> Rates:
-    """The rates of runs, for the same tasks. A task is what was trained on or, of LibriSpeech, a test set."""
+    """Collect the rates of runs.
+
+    Args:
+        results: The results of runs; those with a setting are ignored.
+        like: The tasks. A task is what was trained on or, for LibriSpeech, a test set.
+
+    Returns:
+        The rates of these tasks: means over seeds.
+    """
     results = [run for run in results if not run.setting]
     shape = len(like.tasks), len(PAPER_CRITERIA)
     wer, spread, seeds = np.full(shape, math.nan), np.full(shape, math.nan), np.zeros(shape, dtype=int)

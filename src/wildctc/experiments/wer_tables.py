@@ -17,7 +17,16 @@ _HEADER = ["", *PAPER_NAMES.values(), "Δ"]
 
 
 def rate_tables(title: str, measured: Rates, published: Rates) -> list[Table]:
-    """Three tables, as the paper's Table 2 is."""
+    """Make the paper's Table 2: measured, published, and the difference.
+
+    Args:
+        title: What the titles begin with.
+        measured: The measured rates.
+        published: The published rates of the same tasks.
+
+    Returns:
+        Three tables.
+    """
     notes = [*_seed_notes(measured), *_mark_notes(measured), *_missing_notes(measured), *_best_notes(measured)]
     return [
         _table(f"{title}, measured: WER (%)", measured, notes),
@@ -27,7 +36,16 @@ def rate_tables(title: str, measured: Rates, published: Rates) -> list[Table]:
 
 
 def turned_tables(title: str, measured: Rates, published: Rates) -> list[Table]:
-    """The same as the paper's Table 3 is: Δ is a row, of every criterion's average."""
+    """Make the same tables in the form of the paper's Table 3: Δ is a row, of every criterion's average.
+
+    Args:
+        title: What the titles begin with.
+        measured: The measured rates.
+        published: The published rates of the same tasks.
+
+    Returns:
+        Three tables.
+    """
     tables = [_without_delta(table) for table in rate_tables(title, measured, published)]
     for table, rates in zip(tables, (measured, published), strict=False):
         mean = rates.mean()
@@ -148,7 +166,15 @@ def _missing_notes(rates: Rates) -> list[str]:
 
 
 def number(value: float, digits: int = 2, *, signed: bool = False) -> str:
-    """Halves are rounded up, as in the paper.
+    """Format a number. Halves are rounded up, as in the paper.
+
+    Args:
+        value: The number; NaN for none.
+        digits: Digits after the point.
+        signed: Whether positive numbers get a +.
+
+    Returns:
+        The text, with a true minus sign.
 
     >>> number(9.575), number(-0.004, signed=True), number(math.nan)
     ('9.58', '0.00', '–')
@@ -160,7 +186,15 @@ def number(value: float, digits: int = 2, *, signed: bool = False) -> str:
 
 
 def rate_records(measured: Rates, published: Rates) -> list[dict[str, Any]]:
-    """For CSV: a line for each task and criterion."""
+    """Convert rates to records for CSV.
+
+    Args:
+        measured: The measured rates.
+        published: The published rates of the same tasks.
+
+    Returns:
+        A record for each task and criterion.
+    """
     lines = []
     for i, task in enumerate(measured.tasks):
         for j, criterion in enumerate(PAPER_CRITERIA):

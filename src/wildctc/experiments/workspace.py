@@ -1,4 +1,4 @@
-"""The folder that an experiment is run in: where everything is, and how far each run has come.
+"""The folder of an experiment: where everything is, and how far each run has come.
 
 OUT/data has the manifests, OUT/features the features, OUT/runs/<task>/<criterion>[-<setting>]/seed<k> the runs.
 """
@@ -26,7 +26,13 @@ RESULT = "result.json"
 
 @dataclass(frozen=True)
 class Site:
-    """settings: of `wildctc train`, as words, for all runs alike."""
+    """An experiment and its folder.
+
+    Attributes:
+        experiment: The experiment.
+        out: The folder.
+        settings: Settings of `wildctc train`, as words, for all runs alike.
+    """
 
     experiment: Experiment
     out: Path
@@ -38,10 +44,25 @@ class Site:
         return self.out / "data"
 
     def folder(self, run: Run) -> Path:
+        """Name the folder of a run.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The folder.
+        """
         return self.out / "runs" / run.folder
 
     def words(self, run: Run) -> list[str]:
-        """What `wildctc train` is given, but for the run's folder."""
+        """Make the command that trains a run.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The words after `wildctc train`, without the run's folder.
+        """
         train = {**run.task.train, **run.setting.train}
         changed = [word for key, value in train.items() for word in (f"--{key}", str(value))]
         return [
@@ -51,7 +72,17 @@ class Site:
         ]  # fmt: skip
 
     def config(self, run: Run) -> Config:
-        """The settings that the run has, or will have."""
+        """Compute the settings of a run.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The settings that it has, or will have.
+
+        Raises:
+            WildCTCError: A setting for all runs changes what distinguishes the runs.
+        """
         if run not in self._configs:
             recipe, *words = self.words(run)
             config = copy.deepcopy(_read_recipe(recipe))
@@ -62,22 +93,36 @@ class Site:
         return self._configs[run]
 
     def _check_declared(self, run: Run, config: Config) -> None:
-        """Settings for all runs must leave what tells them apart: a row would be called what it is not."""
+        """Refuse settings for all runs that change what distinguishes them: a row would have the wrong name."""
         given = flatten(to_dict(config))
         data = str(self.data / run.task.data)
         for key, value in {"criterion": run.criterion, "seed": run.seed, "data.dir": data, **run.setting.train}.items():
             if given[key] != value:
                 instead = {"criterion": "; choose with --criteria", "seed": "; choose with --seeds"}.get(key, "")
-                raise WildCTCError(f"--{key} {given[key]}: {key} is {value} in the run {run}, and stays so{instead}")
+                raise WildCTCError(f"--{key} {given[key]}: {key} of the run {run} is always {value}{instead}")
 
     def trunk(self, run: Run) -> Path | None:
-        """The run whose first epochs this one shares, if it has any to share."""
+        """Find the run whose first epochs another run shares.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The folder of the plain CTC run; None if no epochs are shared.
+        """
         if run.criterion == CONTROL or self.config(run).training.ctc_epochs == 0:
             return None
         return self.out / "runs" / run.trunk
 
     def check_settings(self, run: Run) -> None:
-        """A run that is there must have been begun with the settings of the grid."""
+        """Check that an existing run was started with the settings of the grid.
+
+        Args:
+            run: The run.
+
+        Raises:
+            WildCTCError: Its settings differ.
+        """
         folder = self.folder(run)
         begun = has_checkpoint(folder) or is_trained(folder) or (folder / RESULT).exists()
         changed = differences(read_settings(folder), self.config(run)) if begun and (folder / CONFIG).exists() else []
@@ -87,12 +132,29 @@ class Site:
             )
 
     def result(self, run: Run) -> RunResult | None:
-        """What is kept of a run that is finished."""
+        """Read the result of a run.
+
+        Args:
+            run: The run.
+
+        Returns:
+            The result; None if the run is not finished.
+
+        Raises:
+            WildCTCError: The folder holds a run with other settings, or another result.
+        """
         self.check_settings(run)
         return load_result(self.folder(run) / RESULT, self.experiment, run)
 
     def state(self, run: Run) -> str:
-        """How far a run has come, in a few words."""
+        """Describe how far a run has come.
+
+        Args:
+            run: The run.
+
+        Returns:
+            A few words, such as "done" or "3 of 9 epochs, in work".
+        """
         try:
             result = self.result(run)
         except WildCTCError as error:
@@ -107,11 +169,23 @@ class Site:
         return f"{begun}, in work" if begun and is_held(folder) else begun or "not begun"
 
 
-_read_recipe = cache(load_recipe)  # a grid asks for the same one again and again
+_read_recipe = cache(load_recipe)  # a grid asks for the same recipe many times
 
 
 def load_result(path: Path, experiment: Experiment, run: Run) -> RunResult | None:
-    """A result, named as this experiment names the run: experiments share runs."""
+    """Read a result, and name it as an experiment names the run. Experiments share runs.
+
+    Args:
+        path: The file.
+        experiment: The experiment.
+        run: The run.
+
+    Returns:
+        The result; None if there is no file.
+
+    Raises:
+        WildCTCError: The file is the result of another run.
+    """
     if not path.exists():
         return None
     result = RunResult.load(path)
@@ -121,7 +195,7 @@ def load_result(path: Path, experiment: Experiment, run: Run) -> RunResult | Non
 
 
 def _check_is(result: RunResult, run: Run, path: Path) -> None:
-    """A file may have been put where another belongs, or be of a grid that has changed since."""
+    """Refuse a file that is the result of another run, or of a grid that has changed since."""
     found = {"criterion": result.criterion, "seed": result.seed} | flatten(result.config)
     for key, value in {"criterion": run.criterion, "seed": run.seed, **run.setting.train}.items():
         if result.config and found.get(key) != value:
@@ -143,7 +217,14 @@ def portable_settings(folder: Path) -> dict[str, Any]:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process, here or on another machine, is training the run."""
+    """Check whether a process, here or on another machine, is working on a run.
+
+    Args:
+        folder: The run's folder.
+
+    Returns:
+        True if one of the run's locks is taken.
+    """
     for lock in (folder / ".lock", folder / ".reproduce"):
         if lock.exists() and os.access(lock, os.W_OK):
             try:
