@@ -104,7 +104,7 @@ def test_a_split_can_be_chosen_and_one_that_is_not_there_is_named(tmp_path):
             r"m\.jsonl:2: field 'channel' is not a finite number: 10",
         ),
         ('{"audio": "a.wav", "channel": 0.5}', r"m\.jsonl:2: field 'channel' is not a whole number: 0.5"),
-        ('{"audio": "a\\u0000.wav"}', r"m\.jsonl:2: field 'audio' is no path: 'a\\x00.wav'"),
+        ('{"audio": "a\\u0000.wav"}', r"m\.jsonl:2: field 'audio' is not a path: 'a\\x00.wav'"),
         ("[" * 100_000, r"m\.jsonl:2: not JSON: "),
         ('{"a":' * 100_000, r"m\.jsonl:2: not JSON: "),
         ('{"id": "first", "audio": "a.wav"}', r"m\.jsonl:2: id 'first' occurs twice"),
@@ -491,7 +491,7 @@ def test_a_manifest_of_an_earlier_corpus_stays_and_is_named(tmp_path, caplog):
     assert caplog.messages == []
     before = (tmp_path / "out/dev.jsonl.gz").read_bytes()
     prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer(lower=True), subsets=["train"])
-    stays = "was there before and stays: this corpus has no such part"
+    stays = "existed before and is kept: this corpus has no such part"
     assert caplog.messages == [f"{tmp_path}/out/{name}.jsonl.gz {stays}" for name in ("dev", "test")]
     assert (tmp_path / "out/dev.jsonl.gz").read_bytes() == before
 
@@ -544,7 +544,7 @@ def test_bad_rows_are_listed_once_each_and_left_out(tmp_path, caplog):
     bad += [{"id": "odd", "audio": "audio/u0.opus", "text": "x", "split": "spare"}]
     bad += [{"id": "half", "audio": "audio/u0.opus", "text": "half an emoji \ud83d"}]
     reasons |= {"unseen": "empty transcript"}
-    reasons |= {"half": "half a character in its transcript: U+D83D"}
+    reasons |= {"half": "half a surrogate pair in its transcript: U+D83D"}
     reasons |= {"mute": "empty transcript", "u1": "its id occurs twice", "odd": "split 'spare' is none of train"}
     iban_like(folder, bad)
     files = prepare("jsonl", folder, tmp_path / "out", Normalizer(strip_punctuation=True), limit=0.75)
@@ -565,8 +565,8 @@ MALFORMED = {
     b'{"id": "n", "audio": "audio/u0.opus", "text": "x", "duration": -1}': "field 'duration' is negative",
     b'{"id": "i", "audio": "a.wav", "text": "x", "channel": Infinity}': "field 'channel' is not a finite number",
     b'{"id": "l", "audio": "audio/u0.opus", "text": ["x"]}': "field 'text' is not a string",
-    b'{"id": "z", "audio": "a\\u0000b.wav", "text": "x"}': "field 'audio' is no path",
-    b'{"id": "\\ud83d", "audio": "audio/u0.opus", "text": "x"}': "half a character in its id",
+    b'{"id": "z", "audio": "a\\u0000b.wav", "text": "x"}': "field 'audio' is not a path",
+    b'{"id": "\\ud83d", "audio": "audio/u0.opus", "text": "x"}': "half a surrogate pair in its id",
     b'{"id": "s", "audio": "audio/u0.opus", "text": "x", "start": Infinity}': "field 'start' is not a finite number",
 }
 
@@ -620,12 +620,12 @@ def test_rejects_name_the_first_of_a_kind_and_say_that_there_are_more(caplog):
         rejects.add(UtteranceError(Utterance(f"u{i}", Path("a.wav")), f"truncated: {i} s of 40 s"))
     rejects.add(UtteranceError(Utterance("v", Path("a.wav")), "empty transcript"))
     assert caplog.messages[:2] == [
-        "left out: u0 (a.wav): truncated: 0 s of 40 s",
-        "left out: u1 (a.wav): truncated: 1 s of 40 s",
+        "skipped: u0 (a.wav): truncated: 0 s of 40 s",
+        "skipped: u1 (a.wav): truncated: 1 s of 40 s",
     ]
     assert caplog.messages[10:] == [
-        "left out: more utterances for the same reason (truncated), which are not named here",
-        "left out: v (a.wav): empty transcript",
+        "skipped: more utterances for the same reason (truncated), which are not named here",
+        "skipped: v (a.wav): empty transcript",
     ]
 
 
@@ -667,9 +667,10 @@ def test_the_summary_says_how_much_there_is_what_is_shared_and_what_was_left_out
         "audio       16,000 Hz mono (21 utterances), 8,000 Hz stereo (3 utterances)",
         "            all of it can be decoded",
         "characters  6 in train; fewer than 10 times: ç (U+00E7) 1×",
-        " " * 12 + "in test but not in train: ж (U+0436) 2×, 日 (U+65E5) 1×, in 2 utterances; no model will write them",
+        " " * 12
+        + "in test but not in train: ж (U+0436) 2×, 日 (U+65E5) 1×, in 2 utterances; a model cannot learn them",
         "no dev      `wildctc train` needs one, to choose its best epochs by",
-        f"left out    12 of 36 utterances, listed in {tmp_path}/out/rejected.jsonl:",
+        f"skipped     12 of 36 utterances, listed in {tmp_path}/out/rejected.jsonl:",
         f"              12  no such file, such as g0 ({tmp_path}/in/g0.wav)",
     ]
 
@@ -693,7 +694,7 @@ def test_a_table_is_refused_with_the_command_that_converts_it(tmp_path, name, co
     table = tmp_path / name
     table.write_text(content)
     for source in (table, tmp_path):
-        with pytest.raises(WildCTCError, match=r"is a table, and JSON lines are needed: run python -c") as refused:
+        with pytest.raises(WildCTCError, match=r"is a table, but JSON lines are needed: run python -c") as refused:
             prepare("jsonl", source, tmp_path / "out", Normalizer())
     command = str(refused.value).partition(" run python")[2]
     subprocess.run(f"{sys.executable}{command}", shell=True, check=True)

@@ -64,7 +64,7 @@ def test_recordings_that_were_not_published_are_listed_and_do_not_stop_the_rest(
     with caplog.at_level(logging.WARNING):
         files = prepare("fleurs", tmp_path / "in", tmp_path / "out", Normalizer())
     assert {name: len(us) for name, us in files.items()} == {"train": 7, "dev": 4, "test": 4}
-    assert "5 of the 12 files of train are not there; such rows are left out" in caplog.text
+    assert "5 of the 12 files of train are not there; these rows are skipped" in caplog.text
     assert [row["reason"] for row in rejected(tmp_path / "out")] == ["no such file"] * 5
 
 

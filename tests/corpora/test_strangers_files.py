@@ -167,7 +167,7 @@ def test_a_device_in_a_manifest_is_not_read_to_its_end(tmp_path):
 @pytest.mark.parametrize("name", ["a\0.wav", "\ud800.wav"])
 def test_a_name_that_no_file_can_have_is_refused(tmp_path, name):
     (tmp_path / "rows.jsonl").write_text(json.dumps({"audio": name, "text": "a"}))
-    with pytest.raises(WildCTCError, match=r"rows\.jsonl:1: field 'audio' is no path"):
+    with pytest.raises(WildCTCError, match=r"rows\.jsonl:1: field 'audio' is not a path"):
         load_manifest(tmp_path / "rows.jsonl")
     with pytest.raises(UtteranceError, match="not a path"):
         load_audio(Utterance("a", tmp_path / name))

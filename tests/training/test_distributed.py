@@ -376,7 +376,7 @@ def test_features_are_computed_once_and_bad_audio_is_reported_once(tmp_path, mon
     in_processes(train, config, tmp_path / "run", size=3)
     assert len((tmp_path / "calls").read_text()) == 10 + 3
     said = capfd.readouterr().err
-    for text in ("left out: train4", "10 training utterances", "epoch 1: train_loss", "model of epochs 1"):
+    for text in ("skipped: train4", "10 training utterances", "epoch 1: train_loss", "model of epochs 1"):
         assert said.count(text) == 1, text
         assert (tmp_path / "run/log.txt").read_text().count(text) == 1, text
 

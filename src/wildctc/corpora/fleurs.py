@@ -3,27 +3,33 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from wildctc.corpora.utterance import Utterance, UtteranceError, bad_row
+from wildctc.corpora.utterance import SPLITS, Utterance, UtteranceError, bad_row
 from wildctc.errors import WildCTCError
 from wildctc.json_lines import RowError, try_lines
 
-SPLITS = ("train", "dev", "test")
-COLUMNS = 7  # sentence, file, raw transcription, normalised transcription, its characters, samples, gender
+_COLUMNS = 7  # sentence, file, raw transcription, normalised transcription, its characters, samples, gender
 
 
-def utterances(source: Path, language: str | None = None) -> Iterator[Utterance | UtteranceError]:
-    """source: the folder of one language, or one that holds several, of which `language` (hi_in) is taken.
+def read(source: Path, language: str | None = None) -> Iterator[Utterance | UtteranceError]:
+    """Read FLEURS.
 
     The text is the normalised transcription: lower case, without punctuation. A sentence is read by several speakers,
-    who are not named, so an utterance is called by its sentence and its file.
+    who are not named, so the id of an utterance consists of its sentence and its file.
+
+    Args:
+        source: The folder of one language, or a folder with several.
+        language: Which of several, such as hi_in.
+
+    Yields:
+        The utterances; for a row that cannot be used, what is wrong with it.
     """
     folder = _folder(source, language)
     for split in SPLITS:
         path = folder / f"{split}.tsv"
         for line, row in try_lines(path) if path.is_file() else ():
             fields = [] if isinstance(row, RowError) else row.split("\t")
-            if isinstance(row, RowError) or len(fields) != COLUMNS:
-                wrong = RowError(path, line, f"not {COLUMNS} columns as in FLEURS: {len(fields)}")
+            if isinstance(row, RowError) or len(fields) != _COLUMNS:
+                wrong = RowError(path, line, f"not {_COLUMNS} columns as in FLEURS: {len(fields)}")
                 yield bad_row(row if isinstance(row, RowError) else wrong)
                 continue
             sentence, name, _, text, *_ = fields

@@ -9,14 +9,14 @@ from wildctc.corpora.utterance import Utterance, UtteranceError, bad_row
 from wildctc.errors import WildCTCError
 from wildctc.json_lines import RowError, read_lines, try_rows
 
-TABLES = {".csv": "", ".tsv": r", delimiter='\t', quoting=csv.QUOTE_NONE"}  # how `csv` reads them
+_TABLES = {".csv": "", ".tsv": r", delimiter='\t', quoting=csv.QUOTE_NONE"}  # how `csv` reads them
 
 
-def utterances(source: Path, text_field: str = "text") -> Iterator[Utterance | UtteranceError]:
+def read(source: Path, text_field: str = "text") -> Iterator[Utterance | UtteranceError]:
     """Read a manifest, or a directory with manifest.jsonl or with train.jsonl, dev.jsonl, test.jsonl.
 
-    A row without a split belongs to the one its file is named after, or to train. In a directory with a file per split,
-    one whose name says nothing may be anything, and its rows are refused.
+    A row without a split belongs to the split that its file is named after, or to train. In a directory with several
+    files, rows without a split are refused in a file whose name is not that of a split.
 
     Args:
         source: The manifest or the directory. Rows are as in `load_manifest`.
@@ -45,24 +45,24 @@ def utterances(source: Path, text_field: str = "text") -> Iterator[Utterance | U
 
 def _manifests(source: Path) -> list[Path]:
     if source.is_file():
-        if source.suffix in TABLES:
+        if source.suffix in _TABLES:
             raise WildCTCError(_how_to_convert(source))
         return [source]
     paths = sorted(source.glob("manifest.jsonl")) or sorted(source.glob("*.jsonl"))
     if not paths:
-        tables = sorted(path for path in source.iterdir() if path.suffix in TABLES)
+        tables = sorted(path for path in source.iterdir() if path.suffix in _TABLES)
         raise WildCTCError(f"no manifest.jsonl in {source}" + "".join(f": {_how_to_convert(t)}" for t in tables[:1]))
     return paths
 
 
 def _how_to_convert(table: Path) -> str:
-    """That a table is not read, and the command that makes JSON lines of it."""
+    """Say that tables are not read, and give the command that converts this one to JSON lines."""
     columns = next((text for _, text in read_lines(table)), "").split("\t" if table.suffix == ".tsv" else ",")
     first = (
         "" if {"audio", "text"} <= {*columns} else f" name the columns audio and text ({', '.join(columns)} now), then"
     )
-    rows = f"[print(json.dumps(row)) for row in csv.DictReader(sys.stdin{TABLES[table.suffix]})]"
+    rows = f"[print(json.dumps(row)) for row in csv.DictReader(sys.stdin{_TABLES[table.suffix]})]"
     return (
-        f"{table} is a table, and JSON lines are needed:{first} run "
+        f"{table} is a table, but JSON lines are needed:{first} run "
         f'python -c "import csv, json, sys; {rows}" < {table} > {table.with_suffix(".jsonl")}'
     )

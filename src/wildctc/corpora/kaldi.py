@@ -1,4 +1,4 @@
-"""Kaldi data directories: wav.scp, text, and where they exist segments, utt2spk and utt2dur."""
+"""Kaldi data directories: wav.scp and text; segments, utt2spk and utt2dur if they exist."""
 
 import logging
 import math
@@ -11,11 +11,18 @@ from wildctc.errors import WildCTCError
 from wildctc.json_lines import RowError, try_lines
 
 _log = logging.getLogger(__name__)
-Bad = dict[str, UtteranceError]  # by utterance
+_Bad = dict[str, UtteranceError]  # by utterance
 
 
-def utterances(source: Path) -> Iterator[Utterance | UtteranceError]:
-    """source: a data directory, or one that holds several (train, dev, test; the name begins with the split's)."""
+def read(source: Path) -> Iterator[Utterance | UtteranceError]:
+    """Read one or several data directories.
+
+    Args:
+        source: A data directory, or a directory with several, whose names begin with train, dev or test.
+
+    Yields:
+        The utterances; for a row that cannot be used, what is wrong with it.
+    """
     if (source / "wav.scp").is_file():
         yield from _data_dir(source, source.name if split_of(source.name) else "train")
         return
@@ -24,13 +31,13 @@ def utterances(source: Path) -> Iterator[Utterance | UtteranceError]:
         raise WildCTCError(f"no wav.scp in {source} or in a directory in it")
     for directory in found:
         if split_of(directory.name) is None:
-            _log.warning("skipped %s: its name begins with none of train, dev, test", directory)
+            _log.warning("skipped %s: its name does not begin with train, dev or test", directory)
         else:
             yield from _data_dir(directory, directory.name)
 
 
 def _data_dir(directory: Path, subset: str) -> Iterator[Utterance | UtteranceError]:
-    bad: Bad = {}
+    bad: _Bad = {}
     wavs, texts = _table(directory / "wav.scp", bad), _table(directory / "text", bad)
     speakers = _table(directory / "utt2spk", bad)
     if (directory / "segments").exists() and (directory / "segments").stat().st_size > 0:
@@ -43,12 +50,12 @@ def _data_dir(directory: Path, subset: str) -> Iterator[Utterance | UtteranceErr
     for id, (recording, start, duration) in sorted(segments.items()):
         if id in bad:
             continue
-        # A recording that wav.scp does not have becomes a missing file, which is reported like any other.
+        # a recording that is not in wav.scp becomes a missing file, which is reported like any other
         audio = _audio_path(directory, wavs.get(recording, f"{recording or id} (not in wav.scp)"))
         yield Utterance(id, audio, texts.get(id, ""), speakers.get(id), duration, start, split=subset)
 
 
-def _table(path: Path, bad: Bad) -> dict[str, str]:
+def _table(path: Path, bad: _Bad) -> dict[str, str]:
     """A Kaldi table: a key, white space, the rest of the line. Only wav.scp and text must be there."""
     if path.name not in ("wav.scp", "text") and not path.exists():
         return {}
@@ -64,7 +71,7 @@ def _table(path: Path, bad: Bad) -> dict[str, str]:
     return table
 
 
-def _reject(bad: Bad, id: str, path: Path, reason: str) -> None:
+def _reject(bad: _Bad, id: str, path: Path, reason: str) -> None:
     bad.setdefault(id, UtteranceError(Utterance(id, path), reason))
 
 
@@ -74,13 +81,13 @@ def _audio_path(directory: Path, value: str) -> Path:
             f"{directory / 'wav.scp'}: {value!r} is a command, and commands are not run; "
             "write its output to an audio file and name that"
         )
-    # Kaldi means the directory that its scripts were run from, which is usually two above data/train.
+    # relative to the directory in which Kaldi's scripts were run, usually two above data/train
     places = [Path.cwd(), directory, *list(directory.parents)[:2]]
     return next((place / value for place in places if (place / value).is_file()), directory / value)
 
 
-def _segments(path: Path, bad: Bad) -> dict[str, tuple[str, float, float]]:
-    """Utterance → recording, start and duration in seconds; an end of −1 means that of the recording."""
+def _segments(path: Path, bad: _Bad) -> dict[str, tuple[str, float, float]]:
+    """Utterance → recording, start and duration in seconds. An end of −1 is the end of the recording."""
     segments = {}
     for id, value in _table(path, bad).items():
         try:
@@ -94,7 +101,7 @@ def _segments(path: Path, bad: Bad) -> dict[str, tuple[str, float, float]]:
     return segments
 
 
-def _durations(path: Path, ids: dict[str, str], bad: Bad) -> Iterator[tuple[str, float]]:
+def _durations(path: Path, ids: dict[str, str], bad: _Bad) -> Iterator[tuple[str, float]]:
     table = _table(path, bad)
     for id in ids:
         try:

@@ -1,4 +1,4 @@
-"""LibriSpeech: <subset>/<speaker>/<chapter>/ with FLAC files and one transcript file a chapter."""
+"""LibriSpeech: <subset>/<speaker>/<chapter>/ with FLAC files and one transcript file per chapter."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +9,15 @@ from wildctc.errors import WildCTCError
 from wildctc.json_lines import RowError, try_lines
 
 
-def utterances(source: Path) -> Iterator[Utterance | UtteranceError]:
-    """source: the directory LibriSpeech, or the one that holds it; all of its train-, dev- and test- subsets."""
+def read(source: Path) -> Iterator[Utterance | UtteranceError]:
+    """Read all train-, dev- and test- subsets.
+
+    Args:
+        source: The directory LibriSpeech, or the directory that contains it.
+
+    Yields:
+        The utterances; for a row that cannot be used, what is wrong with it.
+    """
     root = source / "LibriSpeech" if (source / "LibriSpeech").is_dir() else source
     subsets = [path for path in sorted(root.iterdir()) if path.is_dir() and split_of(path.name)]
     if not subsets:

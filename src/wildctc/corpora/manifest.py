@@ -1,7 +1,7 @@
-"""Manifests: the list of utterances that every stage works from.
+"""Manifests: the list of utterances that every command works on.
 
-Read are lhotse cuts and plain JSON lines, told apart row by row. Both are parsed here rather than through lhotse, whose
-import takes seconds; what `write_cuts` writes is checked against lhotse by a test.
+A row is a lhotse cut or a plain JSON object. Both are parsed here and not by lhotse, whose import takes seconds; a test
+checks with lhotse what `write_cuts` writes.
 """
 
 import contextlib
@@ -22,19 +22,27 @@ from wildctc.json_lines import RowError, read_rows
 
 if TYPE_CHECKING:
     from wildctc.audio.sound_files import CheckedAudio
-LOOKED_AT = 100  # utterances, one of which must be there if audio is said to have moved
+_LOOKED_AT = 100  # utterances, one of which must exist if --audio-root is given
 _log = logging.getLogger(__name__)
 _LARGEST_WEIGHT = 100  # of a word, as a natural logarithm; the published schedules begin at -25
 _SPLITS = {"train": "train", "dev": "dev", "val": "dev", "test": "test", "eval": "test"}
 
 
 def load_manifest(path: str | Path, split: str | None = None, audio_root: str | Path | None = None) -> list[Utterance]:
-    """The utterances of a manifest in its order, or those of one split of it.
+    """Read the utterances of a manifest, or of one split of it.
 
-    path: .jsonl or .jsonl.gz, each row a lhotse cut or a plain object with `audio` (relative to the manifest's folder)
-    and `text`, optionally `id, speaker, split, language, duration, start, channel, weights`; NeMo's `audio_filepath`
-    and `offset` are read too. A row without an id is named after its file. Durations that are not given are read from
-    the files' headers. audio_root: the folder that the audio has been moved to since the manifest was written.
+    Args:
+        path: .jsonl or .jsonl.gz. Each row is a lhotse cut or a plain object with `audio` (relative to the folder of
+            the manifest) and `text`, optionally `id, speaker, split, language, duration, start, channel, weights`.
+            NeMo's `audio_filepath` and `offset` are read too. A row without an id is named after its audio file.
+        split: Only utterances of this split.
+        audio_root: The folder that the audio has been moved to since the manifest was written.
+
+    Returns:
+        The utterances, in the order of the manifest. Missing durations are read from the headers of the audio files.
+
+    Raises:
+        WildCTCError: The manifest cannot be read, or has no such utterances.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +62,17 @@ def load_manifest(path: str | Path, split: str | None = None, audio_root: str | 
 
 
 def read_utterances(path: str | Path) -> Iterator[tuple[dict[str, Any], list[Utterance]]]:
-    """The rows of a manifest and the utterances in each, all with ids; one that occurs twice is an error."""
+    """Read the rows of a manifest.
+
+    Args:
+        path: .jsonl or .jsonl.gz.
+
+    Yields:
+        Each row, and its utterances, which all have ids.
+
+    Raises:
+        WildCTCError: A row cannot be used, or an id occurs twice.
+    """
     path, ids = Path(path), set[str]()
     for line, row in read_rows(path):
         found = []
@@ -77,21 +95,20 @@ def _nothing(path: Path, split: str | None, utterances: Iterable[Utterance]) -> 
 
 
 def _moved(utterances: Sequence[Utterance], root: Path, manifest: str | Path) -> list[Utterance]:
-    """The same utterances with their audio below `root`.
+    """Change the paths of audio to files below `root`.
 
-    Which folder became `root` is found by the audio itself: the shortest one whose files are below `root` by the same
-    names.
+    The old folder is the shortest one whose files are below `root` under the same names.
     """
     if not root.is_dir():
         raise WildCTCError(f"no such folder: {root}, where the audio should be")
     old = next(
-        (found for u in utterances[:LOOKED_AT] if (found := _old_root(Path(os.path.abspath(u.audio)), root))), None
+        (found for u in utterances[:_LOOKED_AT] if (found := _old_root(Path(os.path.abspath(u.audio)), root))), None
     )
     if old is None:
         first = utterances[0].audio
         raise WildCTCError(
-            f"{root} does not have the audio of {manifest}: neither {Path(*first.parts[-2:])} nor {first.name} is "
-            f"there, to name the first; give the folder that took the place of one of those in {first}"
+            f"{root} does not have the audio of {manifest}: neither {Path(*first.parts[-2:])} nor {first.name}, "
+            f"its first file, is there; give the folder that replaces one of the folders in {first}"
         )
     _log.info("%s: the audio of %s is read from %s", manifest, old, root)
     paths = [Path(os.path.abspath(u.audio)) for u in utterances]
@@ -102,7 +119,7 @@ def _moved(utterances: Sequence[Utterance], root: Path, manifest: str | Path) ->
 
 
 def _old_root(audio: Path, root: Path) -> Path | None:
-    """The shortest folder above `audio` from which the way to it is the same as from `root`."""
+    """Find the shortest folder above `audio` for which the same file exists below `root`."""
     return next((old for old in reversed(audio.parents) if os.path.isfile(root / audio.relative_to(old))), None)
 
 
@@ -113,7 +130,7 @@ def _with_durations(utterances: Iterable[Utterance]) -> list[Utterance]:
     found, checked = [], []
     for utterance in utterances:
         if utterance.duration == 0:
-            # Whoever uses an utterance with an error will meet it and report it.
+            # an error here is reported by the command that uses the utterance
             with contextlib.suppress(UtteranceError):
                 checked.append(check_audio(utterance))
                 utterance = checked[-1].utterance
@@ -123,9 +140,18 @@ def _with_durations(utterances: Iterable[Utterance]) -> list[Utterance]:
 
 
 def parse_row(row: dict[str, Any], path: Path, line: int) -> list[Utterance]:
-    """The utterances of one row: one, or for a cut with several supervisions one each. Unnamed rows get id "".
+    """Parse one row of a manifest.
 
-    Raises RowError for a row that is not as it should be.
+    Args:
+        row: A lhotse cut or a plain object.
+        path: The manifest.
+        line: The number of the row, for errors.
+
+    Returns:
+        One utterance, or one for each supervision of a cut. The id is "" if the row has none.
+
+    Raises:
+        RowError: A field is missing or wrong.
     """
     try:
         return _cut(row, path) if "recording" in row or "supervisions" in row else [_plain(row, path)]
@@ -154,7 +180,7 @@ def _plain(row: dict[str, Any], path: Path) -> Utterance:
 
 
 def _word_weights(weights: Any, id: str, text: str) -> tuple[float, ...] | None:
-    """The weights of the words of a transcript, checked: as many as words, and no number too large for the engine."""
+    """Check the weights of words: one for each word, and no number too large for the lattice."""
     if weights is None:
         return None
     whose = f"utterance {id}" if id else "this utterance"
@@ -178,7 +204,7 @@ def _audio(row: dict[str, Any], field: str) -> str:
     if not isinstance(name, str):
         raise TypeError(f"field {field!r} is not a string: {name!r}")
     if "\0" in name or any("\ud800" <= char <= "\udfff" for char in name):
-        raise ValueError(f"field {field!r} is no path: {name!r}")
+        raise ValueError(f"field {field!r} is not a path: {name!r}")
     return name
 
 
@@ -190,7 +216,7 @@ def _string(row: dict[str, Any], field: str) -> str | None:
 
 
 def _name(row: dict[str, Any], field: str) -> Any:
-    """A string or None; numbers are names too."""
+    """Read a string or None; a number is converted."""
     value = row.get(field)
     return str(value) if isinstance(value, int | float) else _string(row, field)
 
@@ -203,7 +229,7 @@ def _seconds(row: dict[str, Any], field: str) -> float:
 
 
 def _channel(row: dict[str, Any], recording: dict[str, Any] | None = None) -> int | None:
-    """The channel that a row names; None for none, and for the list of all channels of a recording."""
+    """Read the channel of a row: None if it names none, or all channels of the recording."""
     value = row.get("channel")
     if isinstance(value, list) and recording is not None:
         there = recording.get("channel_ids") or [c for source in recording["sources"] for c in source["channels"]]
@@ -239,7 +265,7 @@ def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
     if source["type"] != "file" or row["recording"].get("transforms"):
         raise ValueError(f"recording of type {source['type']!r}, or with transforms; save its audio to a file first")
     audio = Path(_audio(source, "source"))
-    if not os.path.isfile(audio):  # as lhotse, relative to the working directory; else to the manifest
+    if not os.path.isfile(audio):  # as in lhotse, relative to the working directory; otherwise to the manifest
         audio = path.parent / audio
     whole = Utterance(
         id=str(row["id"]),
@@ -251,10 +277,10 @@ def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
     )
     said = row.get("supervisions") or []
     if len(said) < 2:
-        return [_said(whole, s, row["recording"]) for s in said] or [whole]
+        return [_with_supervision(whole, s, row["recording"]) for s in said] or [whole]
     return [
         replace(
-            _said(whole, s, row["recording"]),
+            _with_supervision(whole, s, row["recording"]),
             id=str(s["id"]),
             start=max(0.0, whole.start + _number(s, "start")),
             duration=_seconds(s, "duration"),
@@ -278,9 +304,9 @@ def _are_objects(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(value, dict) for value in values)
 
 
-def _said(whole: Utterance, supervision: dict[str, Any], recording: dict[str, Any]) -> Utterance:
+def _with_supervision(whole: Utterance, supervision: dict[str, Any], recording: dict[str, Any]) -> Utterance:
     text, language = _string(supervision, "text"), _string(supervision, "language")
-    # A cut of all channels may say of each supervision which one it was said on.
+    # in a cut of all channels, each supervision may name its own channel
     channel = _channel(supervision, recording) if whole.channel is None else whole.channel
     speaker = _name(supervision, "speaker")
     id = str(supervision.get("id") or whole.id)
@@ -290,7 +316,13 @@ def _said(whole: Utterance, supervision: dict[str, Any], recording: dict[str, An
 
 
 def split_of(subset: str) -> str | None:
-    """The split that a subset belongs to, by how its name begins; None if that says nothing.
+    """Find the split of a subset by the first letters of its name.
+
+    Args:
+        subset: The name of a file, a folder or a subset.
+
+    Returns:
+        train, dev or test; None if the name begins with none of these, nor with val or eval.
 
     >>> split_of("train-clean-100"), split_of("validation"), split_of("eval92"), split_of("lang")
     ('train', 'dev', 'test', None)
@@ -299,9 +331,13 @@ def split_of(subset: str) -> str | None:
 
 
 def write_cuts(path: Path, utterances: Iterable["CheckedAudio"]) -> None:
-    """Writes lhotse cuts (.jsonl.gz), byte-identical for the same input; the file is whole or not there.
+    """Write lhotse cuts, atomically; the same utterances give the same bytes.
 
-    A file whose channels are to be mixed becomes a MultiCut of all of them, any other utterance a MonoCut.
+    An utterance with the mean of all channels becomes a MultiCut of all of them, any other a MonoCut.
+
+    Args:
+        path: The file, .jsonl.gz.
+        utterances: The utterances, with what is known about their audio.
     """
     from wildctc.files import as_bytes, write_atomically
 

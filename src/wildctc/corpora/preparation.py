@@ -1,4 +1,4 @@
-"""`wildctc prepare`: from a corpus as its publisher ships it to one checked manifest per split."""
+"""`wildctc prepare`: convert a corpus, as its publisher distributes it, to one checked manifest per split."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from wildctc.audio.sound_files import CheckedAudio, check_audio, load_audio, war
 from wildctc.corpora import fleurs, jsonl, kaldi, librispeech, respin
 from wildctc.corpora.manifest import split_of, write_cuts
 from wildctc.corpora.subset import Subset
-from wildctc.corpora.utterance import Utterance, UtteranceError
+from wildctc.corpora.utterance import SPLITS, Utterance, UtteranceError
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, remove_parts, write_text
 from wildctc.progress import progress
@@ -23,28 +23,33 @@ from wildctc.text.word_weights import follow_words
 
 _log = logging.getLogger(__name__)
 
-# Each yields its utterances as it finds them: text not normalised, duration 0 if it is not given, `split` the name of
-# the subset that the utterance comes from; for a row that it cannot read, what is wrong with it.
-Found = Iterator[Utterance | UtteranceError]
-SOURCES: dict[str, Callable[[Path], Found]] = {
-    "jsonl": jsonl.utterances,
-    "kaldi": kaldi.utterances,
-    "librispeech": librispeech.utterances,
+# Each yields utterances as they are in the corpus: text not normalised, duration 0 if it is not given, `split` the name
+# of the subset; for a row that cannot be read, what is wrong with it.
+_Found = Iterator[Utterance | UtteranceError]
+SOURCES: dict[str, Callable[[Path], _Found]] = {
+    "jsonl": jsonl.read,
+    "kaldi": kaldi.read,
+    "librispeech": librispeech.read,
 }
-# The same, of one of the languages that the folder holds.
-LANGUAGE_SOURCES: dict[str, Callable[[Path, str | None], Found]] = {
-    "fleurs": fleurs.utterances,
-    "respin": respin.utterances,
+# The same, for corpora with several languages, of which one is read.
+LANGUAGE_SOURCES: dict[str, Callable[[Path, str | None], _Found]] = {
+    "fleurs": fleurs.read,
+    "respin": respin.read,
 }
-SPLITS = ("train", "dev", "test")
-MAY_LACK_AUDIO = ("fleurs",)  # whose publishers list recordings that they do not ship
+_MAY_LACK_AUDIO = ("fleurs",)  # their publishers list recordings that they do not distribute
 
 
 class Rejects:
-    """Collects the utterances that cannot be used: they are logged, and too many stop the run.
+    """Collects utterances that cannot be used. They are logged, and too many of them are an error.
 
-    limit: the share above which there are too many. option: what sets it. shown: how many of the same kind are logged.
-    root: the option that names another folder of the audio, for the advice if most of it is missing.
+    Attributes:
+        limit: The share above which there are too many.
+        option: The option that sets the limit, for the message.
+        shown: How many of the same kind are logged.
+        root: The option that names another folder of the audio, for the message if most of it is missing; None if the
+            command has none.
+        errors: What is wrong with each, by its message.
+        kinds: How many there are of each kind.
 
     >>> rejects = Rejects(limit=0.5)
     >>> rejects.add(UtteranceError(Utterance("utt1", Path("a.wav")), "empty transcript"))
@@ -62,17 +67,29 @@ class Rejects:
         self.kinds: Counter[str] = Counter()
 
     def add(self, error: UtteranceError) -> None:
+        """Count and log an utterance that cannot be used.
+
+        Args:
+            error: What is wrong with it. The same error is counted once.
+        """
         if str(error) in self.errors:
             return
         self.errors[str(error)] = error
         self.kinds[error.kind] += 1
         if self.kinds[error.kind] <= self.shown:
-            _log.warning("left out: %s", error)
+            _log.warning("skipped: %s", error)
         elif self.kinds[error.kind] == self.shown + 1 > 1:
-            _log.warning("left out: more utterances for the same reason (%s), which are not named here", error.kind)
+            _log.warning("skipped: more utterances for the same reason (%s), which are not named here", error.kind)
 
     def check(self, total: int) -> None:
-        """Raises WildCTCError if more than `limit` of `total` utterances were rejected."""
+        """Check that there are not too many of them.
+
+        Args:
+            total: The number of all utterances.
+
+        Raises:
+            WildCTCError: More than `limit` of them cannot be used.
+        """
         if len(self.errors) > self.limit * total:
             if len(self.errors) > 1:
                 _log.warning("cannot be used:\n%s", "\n".join(by_kind(self.errors.values())))
@@ -86,7 +103,13 @@ class Rejects:
 
 
 def by_kind(errors: Iterable[UtteranceError]) -> list[str]:
-    """A line for each kind of error, the most frequent first: how many there are, and the first of them.
+    """Summarise errors by kind.
+
+    Args:
+        errors: What is wrong with utterances.
+
+    Returns:
+        A line for each kind, the most frequent first: how many there are, and the first of them.
 
     >>> by_kind(UtteranceError(Utterance(id, Path(f"{id}.wav")), "truncated: 1 s of 2 s") for id in ("a", "b"))
     ['  2  truncated, such as a (a.wav): 1 s of 2 s']
@@ -103,10 +126,13 @@ def by_kind(errors: Iterable[UtteranceError]) -> list[str]:
 
 
 class Prepared(dict[str, list[Utterance]]):
-    """What each file that `prepare` wrote holds, by its name, and what there is to say about all of it.
+    """The utterances of each file that `prepare` wrote, by the name of the file.
 
-    files: the same with what is known about the audio. rejected: what was left out, of `total` utterances. decoded:
-    whether the audio was decoded.
+    Attributes:
+        files: The same, with what is known about the audio.
+        rejected: What was skipped.
+        total: The number of all utterances of the corpus.
+        decoded: Whether the audio was decoded.
     """
 
     def __init__(
@@ -129,14 +155,29 @@ def prepare(
     decode: bool = True,
     text_field: str | None = None,
 ) -> Prepared:
-    """Reads a corpus, checks every row, and writes OUT/{train,dev,test}.jsonl.gz (lhotse cuts).
+    """Read a corpus, check every row, and write OUT/{train,dev,test}.jsonl.gz (lhotse cuts).
 
-    A split that comes from several subsets (test-clean, test-other) gets a file for each of them too. Bad rows are
-    listed in OUT/rejected.jsonl and left out; above `limit` of all rows nothing is written and a WildCTCError raised.
-    Rows of FLEURS without their audio are listed too, but do not count, as long as most rows have theirs.
-    language: of a corpus with several. subsets: only these. take: which part of the training data. decode: decode all
-    audio that is taken; without it only headers and ends of files are looked at. text_field: of jsonl,
-    the field with the transcript. Returns what each file holds.
+    If a split has several subsets (test-clean, test-other), a file for each of them is written too. Bad rows are
+    skipped, and listed in OUT/rejected.jsonl. Rows of FLEURS without audio are listed too, but are not counted as bad,
+    as long as most rows have theirs.
+
+    Args:
+        source: The kind of corpus, a key of `SOURCES` or `LANGUAGE_SOURCES`.
+        in_dir: The corpus.
+        out_dir: The folder to write.
+        normalizer: How transcripts are normalised.
+        limit: The largest share of bad rows.
+        language: Of a corpus with several languages.
+        subsets: Only these; all if it is empty.
+        take: Which part of the training data.
+        decode: Whether all audio that is taken is decoded. Otherwise only headers and ends of files are checked.
+        text_field: Of jsonl, the field with the transcript.
+
+    Returns:
+        The utterances of each file.
+
+    Raises:
+        WildCTCError: The corpus cannot be read, or has too many bad rows; nothing is written then.
 
     >>> import soundfile, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -151,7 +192,7 @@ def prepare(
     given = list(progress(_chosen(rows, subsets), desc="reading", unit="utt", leave=False))
     if not given:
         raise WildCTCError(f"no utterances in {in_dir}: is it a {source} corpus?")
-    absent = _absent([row for row in given if isinstance(row, Utterance)]) if source in MAY_LACK_AUDIO else []
+    absent = _absent([row for row in given if isinstance(row, Utterance)]) if source in _MAY_LACK_AUDIO else []
     lost = {error.id for error in absent}
     there = [row for row in given if row.id not in lost]
     checked: dict[str, list[CheckedAudio]] = defaultdict(list)
@@ -168,7 +209,7 @@ def prepare(
     if decode:
         checked = _decodable(checked, rejects)
         rejects.check(len(there))
-    if not any(checked.values()):  # which --max-bad 1 would let pass
+    if not any(checked.values()):  # possible with --max-bad 1
         first = next(iter(rejects.errors))
         raise WildCTCError(f"none of the {len(there)} utterances of {in_dir} can be used; the first: {first}")
     warn_of_short_files(c for part in checked.values() for c in part)
@@ -177,7 +218,7 @@ def prepare(
     return prepared
 
 
-def _read(source: str, folder: Path, language: str | None, text_field: str | None) -> Found:
+def _read(source: str, folder: Path, language: str | None, text_field: str | None) -> _Found:
     known = [*SOURCES, *LANGUAGE_SOURCES]
     if source not in known:
         raise WildCTCError(f"unknown source {source!r}; known: {', '.join(known)}")
@@ -186,7 +227,7 @@ def _read(source: str, folder: Path, language: str | None, text_field: str | Non
     if text_field is not None:
         if source != "jsonl":
             raise WildCTCError(f"--text-field is for jsonl, not for {source}")
-        return jsonl.utterances(folder.absolute(), text_field)
+        return jsonl.read(folder.absolute(), text_field)
     if source in LANGUAGE_SOURCES:
         return LANGUAGE_SOURCES[source](folder.absolute(), language)
     if language is not None:
@@ -194,8 +235,8 @@ def _read(source: str, folder: Path, language: str | None, text_field: str | Non
     return SOURCES[source](folder.absolute())
 
 
-def _chosen(rows: Found, subsets: Collection[str]) -> Found:
-    """Those of the subsets, or all if none are named; of a bad row nobody knows."""
+def _chosen(rows: _Found, subsets: Collection[str]) -> _Found:
+    """Choose rows by subset; all if none is named. Bad rows are kept, since their subset is not known."""
     found: set[str] = set()
     for row in rows:
         subset = None if isinstance(row, UtteranceError) else row.split or "train"
@@ -207,7 +248,7 @@ def _chosen(rows: Found, subsets: Collection[str]) -> Found:
 
 
 def _absent(utterances: Sequence[Utterance]) -> list[UtteranceError]:
-    """What is listed without its audio; where that is most of a split, something else is wrong."""
+    """Find rows without audio. If most of a split have none, something else is wrong, and it is an error."""
     found: list[UtteranceError] = []
     for split in dict.fromkeys(u.split for u in utterances):
         rows = [u for u in utterances if u.split == split]
@@ -218,14 +259,14 @@ def _absent(utterances: Sequence[Utterance]) -> list[UtteranceError]:
                 f"unpack {lost[0].audio.parent}.tar.gz"
             )
         if lost:
-            message = "%d of the %d files of %s are not there; such rows are left out, and listed in rejected.jsonl"
+            message = "%d of the %d files of %s are not there; these rows are skipped, and listed in rejected.jsonl"
             _log.warning(message, len(lost), len(rows), split)
         found += [UtteranceError(u, "no such file") for u in lost]
     return found
 
 
 def _take(subsets: dict[str, list[CheckedAudio]], take: Subset) -> dict[str, list[CheckedAudio]]:
-    """The chosen part of the training data, and all that is not for training."""
+    """Choose a part of the training data; dev and test stay whole."""
     train = [checked.utterance for name, part in subsets.items() if split_of(name) == "train" for checked in part]
     chosen = take.of(train)
     if take.hours is not None and len(chosen) == len(replace(take, hours=None).of(train)):
@@ -257,12 +298,12 @@ def _check(utterance: Utterance, normalizer: Normalizer, seen: set[str]) -> Chec
         raise UtteranceError(utterance, "empty transcript")
     for name, value in (("transcript", text), ("id", utterance.id), ("path", str(utterance.audio))):
         if halves := [char for char in value if "\ud800" <= char <= "\udfff"]:
-            raise UtteranceError(utterance, f"half a character in its {name}: {name_characters(halves[:1])}")
+            raise UtteranceError(utterance, f"half a surrogate pair in its {name}: {name_characters(halves[:1])}")
     return checked
 
 
 def _decodable(subsets: dict[str, list[CheckedAudio]], rejects: Rejects) -> dict[str, list[CheckedAudio]]:
-    """Those whose audio can be decoded to its end."""
+    """Remove utterances whose audio cannot be decoded to its end."""
     found: dict[str, list[CheckedAudio]] = {name: [] for name in subsets}
     total = sum(map(len, subsets.values()))
     with (
@@ -270,7 +311,7 @@ def _decodable(subsets: dict[str, list[CheckedAudio]], rejects: Rejects) -> dict
         progress(total=total, desc="decoding", unit="utt", leave=False) as bar,
     ):
         for name, part in subsets.items():
-            for begin in range(0, len(part), 1000):  # the pool would queue a million at once
+            for begin in range(0, len(part), 1000):  # otherwise the pool would queue all utterances at once
                 some = part[begin : begin + 1000]
                 for checked, error in zip(some, pool.map(_decode, some), strict=True):
                     bar.update()
@@ -308,4 +349,4 @@ def _write(prepared: Prepared, out_dir: Path) -> None:
     write_text(out_dir / "rejected.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     for name in SPLITS:
         if name not in prepared and (path := out_dir / f"{name}.jsonl.gz").exists():
-            _log.warning("%s was there before and stays: this corpus has no such part", path)
+            _log.warning("%s existed before and is kept: this corpus has no such part", path)

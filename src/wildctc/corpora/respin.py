@@ -13,11 +13,18 @@ from wildctc.errors import WildCTCError
 LANGUAGES = ("bh", "bn", "ch", "hi", "kn", "mg", "mr", "mt", "te")
 
 
-def utterances(source: Path, language: str | None = None) -> Iterator[Utterance | UtteranceError]:
-    """source: one set's folder, or one that holds several, of which those of `language` (hi) are taken.
+def read(source: Path, language: str | None = None) -> Iterator[Utterance | UtteranceError]:
+    """Read the sets of one language.
 
-    How folders are called does not matter (archives put IISc_RESPIN_ before the name): the set is named by its meta
-    file. Punctuation that stands alone, as in "… ?", is left out; it is no word.
+    The name of a set is that of its meta file; the names of folders do not matter (archives add IISc_RESPIN_).
+    Punctuation that stands alone, as in "… ?", is removed, because it is not a word.
+
+    Args:
+        source: The folder of a set, or a folder with several.
+        language: Which of several, such as hi.
+
+    Yields:
+        The utterances; for a row that cannot be used, what is wrong with it.
     """
     sets = _sets(source)
     languages = sorted({code for name in sets for code in name.split("_") if code in LANGUAGES})
@@ -31,7 +38,7 @@ def utterances(source: Path, language: str | None = None) -> Iterator[Utterance 
 
 
 def _sets(source: Path) -> dict[str, Path]:
-    """The meta file of each set, by the set's name, from as near the top as there are any."""
+    """Find the meta file of each set, by the name of the set, in the highest folders that have any."""
     for depth in ("", "*/", "*/*/", "*/*/*/"):
         found = {path.stem.removeprefix("meta_"): path for path in sorted(source.glob(f"{depth}meta_*.json"))}
         sets = {name: path for name, path in found.items() if split_of(name)}
@@ -46,7 +53,7 @@ def _set(name: str, meta: Path, language: str) -> Iterator[Utterance | Utterance
     except (OSError, ValueError, RecursionError) as error:
         raise WildCTCError(f"cannot read {meta}: {error}") from None
     if not isinstance(rows, dict):
-        raise WildCTCError(f"{meta}: not as in RESPIN: no object with a row for each utterance")
+        raise WildCTCError(f"{meta}: not as in RESPIN: not an object with a row for each utterance")
     for id, row in rows.items():
         try:
             text = " ".join(word for word in row["text"].split() if not _is_punctuation(word))

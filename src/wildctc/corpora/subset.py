@@ -1,4 +1,4 @@
-"""A part of the training data: so many hours of it, each sentence once, the same for everybody with the same seed."""
+"""Choose a part of the training data: a number of hours, or each sentence once. The same seed gives the same part."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,9 +12,13 @@ from wildctc.errors import WildCTCError
 class Subset:
     """Which training utterances are taken.
 
-    hours: a random choice of at most so many; None: all. unique_sentences: of those with the same text one, also at
-    random. seed: another one chooses others. Utterances are drawn in an order that depends on their ids and the seed
-    alone, so that 5 hours are a part of 10, on every machine.
+    Utterances are drawn in an order that depends only on their ids and the seed. So 5 hours are a part of 10 hours, on
+    every machine.
+
+    Attributes:
+        hours: The most hours to take, at random; None takes all.
+        unique_sentences: Whether to take only one utterance of those with the same text, also at random.
+        seed: Another seed gives other utterances.
 
     >>> from pathlib import Path
     >>> spoken = [Utterance(f"u{i}", Path("a.wav"), f"text {i % 3}", duration=1800) for i in range(9)]
@@ -31,7 +35,14 @@ class Subset:
             raise WildCTCError(f"--hours must be greater than 0, got {self.hours:g}")
 
     def of(self, utterances: Sequence[Utterance]) -> list[Utterance]:
-        """The chosen ones, in the order in which they were given."""
+        """Choose utterances.
+
+        Args:
+            utterances: All of the training data.
+
+        Returns:
+            The chosen ones, in their order.
+        """
         taken: set[str] = set()
         texts: set[str] = set()
         seconds = 0.0

@@ -1,4 +1,4 @@
-"""What `wildctc prepare` says at its end: how much there is, what its parts share, and what was left out and why."""
+"""The summary that `wildctc prepare` prints: sizes, what the parts share, and what was skipped and why."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from wildctc.corpora.utterance import Utterance
 from wildctc.terminal import table
 from wildctc.text.units import name_characters
 
-RARE = 10  # characters that occur less often in train are hardly learnt
-SHOWN = 20  # of a long list
-CHANNELS = {1: "mono", 2: "stereo"}
-MISSING = {
+_RARE = 10  # characters that occur less often in train can hardly be learnt
+_SHOWN = 20  # of a long list
+_CHANNELS = {1: "mono", 2: "stereo"}
+_MISSING = {
     "train": "there is nothing to train on",
     "dev": "`wildctc train` needs one, to choose its best epochs by",
     "test": "there is nothing to measure a trained model on",
@@ -22,12 +22,20 @@ MISSING = {
 
 
 def summarize(prepared: Prepared, out_dir: str | Path) -> str:
-    """The summary of a prepared corpus, as lines for a terminal."""
+    """Describe a prepared corpus.
+
+    Args:
+        prepared: The result of `prepare`.
+        out_dir: The folder that it was written to, to name its files.
+
+    Returns:
+        Lines for a terminal.
+    """
     notes = [
         ("audio", _audio(prepared)),
         ("characters", _characters(prepared)),
-        *((f"no {split}", why) for split, why in MISSING.items() if not prepared.get(split)),
-        ("left out", _left_out(prepared, Path(out_dir))),
+        *((f"no {split}", why) for split, why in _MISSING.items() if not prepared.get(split)),
+        ("skipped", _skipped(prepared, Path(out_dir))),
     ]
     width = max(len(name) for name, _ in notes) + 2
     lines = [name.ljust(width) + text.replace("\n", "\n" + " " * width) for name, text in notes if text]
@@ -35,11 +43,11 @@ def summarize(prepared: Prepared, out_dir: str | Path) -> str:
 
 
 def _sizes(prepared: Prepared, out_dir: Path) -> str:
-    """How large each file is, and how much of it train has too."""
+    """Give the size of each file, and how much of it is in train too."""
     train = prepared.get("train", [])
     unit, seconds = ("hours", 3600) if sum(u.duration for u in train) >= 3600 else ("minutes", 60)
     header = [str(out_dir), "utterances", unit, "speakers", "in train", "sentences", "in train"]
-    order = sorted(prepared, key=lambda name: list(MISSING).index(name) if name in MISSING else len(MISSING))
+    order = sorted(prepared, key=lambda name: list(_MISSING).index(name) if name in _MISSING else len(_MISSING))
     rows = []
     for name in order:
         part = prepared[name]
@@ -60,7 +68,7 @@ def _what(utterance: Utterance) -> str | None:
 def _shared(
     part: Sequence[Utterance], train: Sequence[Utterance] | None, key: Callable[[Utterance], str | None]
 ) -> tuple[str, str]:
-    """How many different ones there are, and how many of them are in train too."""
+    """Count the different speakers or sentences, and those of them that are in train too."""
     found = {key(u) for u in part} - {None}
     if not found:
         return "unknown" if part else "0", ""
@@ -68,35 +76,35 @@ def _shared(
 
 
 def _audio(prepared: Prepared) -> str:
-    splits = [part for name, part in prepared.files.items() if name in MISSING]
+    splits = [part for name, part in prepared.files.items() if name in _MISSING]
     counts = Counter((checked.rate, checked.channels) for part in splits for checked in part)
     kinds = [
-        f"{rate:,} Hz {CHANNELS.get(channels, f'with {channels} channels')}"
+        f"{rate:,} Hz {_CHANNELS.get(channels, f'with {channels} channels')}"
         + (f" ({count:,} utterances)" if len(counts) > 1 else "")
         for (rate, channels), count in counts.most_common()
     ]
-    not_decoded = "\nnot decoded (--no-decode): damage inside a file will be met by later commands"
+    not_decoded = "\nnot decoded (--no-decode): later commands will report files that are damaged inside"
     return _some(kinds) + ("\nall of it can be decoded" if prepared.decoded else not_decoded)
 
 
 def _characters(prepared: Prepared) -> str:
-    """How many characters train has, those that are rare there, and those of dev and test that it lacks."""
+    """Count the characters of train, and name those that are rare there, and those of dev and test that it lacks."""
     counts = Counter(char for u in prepared.get("train", []) for char in u.text)
     if not counts:
         return ""
     text = f"{len(counts)} in train"
-    if rare := sorted((count, char) for char, count in counts.items() if count < RARE):
-        text += f"; fewer than {RARE} times: " + _some([f"{_show(char)} {count}×" for count, char in rare])
+    if rare := sorted((count, char) for char, count in counts.items() if count < _RARE):
+        text += f"; fewer than {_RARE} times: " + _some([f"{_show(char)} {count}×" for count, char in rare])
     for split in ("dev", "test"):
         lacking = [{char for char in u.text if char not in counts} for u in prepared.get(split, [])]
         if missing := Counter(char for chars in lacking for char in chars):
             shown = _some([f"{_show(char)} {count}×" for char, count in missing.most_common()])
             having = sum(1 for chars in lacking if chars)
-            text += f"\nin {split} but not in train: {shown}, in {having:,} utterances; no model will write them"
+            text += f"\nin {split} but not in train: {shown}, in {having:,} utterances; a model cannot learn them"
     return text
 
 
-def _left_out(prepared: Prepared, out_dir: Path) -> str:
+def _skipped(prepared: Prepared, out_dir: Path) -> str:
     if not prepared.rejected:
         return ""
     title = f"{len(prepared.rejected):,} of {prepared.total:,} utterances, listed in {out_dir / 'rejected.jsonl'}:"
@@ -109,4 +117,4 @@ def _show(char: str) -> str:
 
 def _some(items: Iterable[str]) -> str:
     shown = list(items)
-    return ", ".join(shown[:SHOWN]) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
+    return ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")

@@ -1,6 +1,6 @@
-"""Speech made by espeak-ng, in any of its languages and in many voices; the same seed gives the same bytes.
+"""Make speech with espeak-ng, in any of its languages and in many voices. The same seed gives the same bytes.
 
-espeak-ng is under the GPL, so it is an extra (`demo`) that is loaded by a process of its own, never a dependency.
+espeak-ng is under the GPL. So it is an extra (`demo`), which a separate process loads, and never a dependency.
 """
 
 import contextlib
@@ -18,20 +18,27 @@ from typing import Any
 import numpy as np
 
 from wildctc.corpora import espeak
+from wildctc.corpora.utterance import SPLITS
 from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.files import make_folder, write_text, writing
 from wildctc.json_lines import read_lines, read_rows
 from wildctc.progress import progress
 
-# Effects rather than people.
+# variants that are effects, not people
 _NOT_PEOPLE = ("whisper", "croak", "demonic", "fast", "robo", "unirobot", "anikarobot", "tweaky", "storm", "ricishay")
-SPLITS = ("train", "dev", "test")
-WAITING = 4  # requests on their way to each process
+_WAITING = 4  # requests that are sent to each process in advance
 
 
 @dataclass(frozen=True)
 class Voice:
-    """Who speaks: an espeak-ng language ("en", "hi"), a voice variant ("m3"), words a minute, pitch from 0 to 99."""
+    """A voice of espeak-ng.
+
+    Attributes:
+        language: A language, such as "en" or "hi".
+        variant: A voice variant, such as "m3".
+        rate: Words per minute.
+        pitch: From 0 to 99.
+    """
 
     language: str
     variant: str
@@ -40,7 +47,8 @@ class Voice:
 
     @property
     def name(self) -> str:
-        """
+        """The name of the speaker.
+
         >>> Voice("hi", "Mr serious", 150, 40).name
         'hi-mr-serious-150-40'
         """
@@ -48,26 +56,38 @@ class Voice:
 
 
 def languages() -> dict[str, str]:
-    """What espeak-ng speaks: names in lower case ("en", "en-us", "hi"), and what it calls their voices itself."""
+    """List the languages of espeak-ng.
+
+    Returns:
+        Names in lower case ("en", "en-us", "hi") → espeak-ng's own names of their voices.
+    """
     folder = _data() / "lang"
     files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.name.lower())
     return {path.name.lower(): str(path.relative_to(folder)) for path in files}
 
 
-def variants() -> list[str]:
-    """The voice variants that sound like people."""
+def _variants() -> list[str]:
+    """List the voice variants that sound like people."""
     names = sorted(path.name for path in (_data() / "voices" / "!v").iterdir())
     return [name for name in names if not name.lower().startswith(_NOT_PEOPLE)]
 
 
 def cast(language: str, size: int, seed: int = 0) -> list[Voice]:
-    """So many different voices of a language: variants, tempo and pitch drawn by the seed.
+    """Choose different voices of a language, with variants, tempo and pitch at random.
+
+    Args:
+        language: A language of espeak-ng.
+        size: The number of voices.
+        seed: The same seed gives the same voices.
+
+    Returns:
+        The voices.
 
     >>> [voice.name for voice in cast("en", 2, seed=1)]  # doctest: +SKIP
     ['en-linda-155-58', 'en-m7-174-37']
     """
     rng = random.Random(f"cast {language} {seed}")
-    names = variants()
+    names = _variants()
     rng.shuffle(names)
     voices: dict[Voice, None] = {}
     while len(voices) < size:
@@ -76,13 +96,23 @@ def cast(language: str, size: int, seed: int = 0) -> list[Voice]:
 
 
 def speak(sayings: Sequence[tuple[str, Voice]], processes: int = 2) -> Iterator[tuple[np.ndarray, int]]:
-    """The samples (int16) of each text in its voice, in order, and their sampling rate.
+    """Speak texts.
+
+    Args:
+        sayings: Texts, each with its voice.
+        processes: How many processes speak at the same time.
+
+    Returns:
+        An iterator over the samples (int16) of each text, in order, with their sampling rate.
+
+    Raises:
+        WildCTCError: espeak-ng does not have the language or the variant.
 
     >>> [(wave, rate)] = speak([("good morning", Voice("en", "m3"))])
     >>> wave.dtype, rate, 0.5 < len(wave) / rate < 1.5
     (dtype('int16'), 22050, True)
     """
-    known, named = languages(), set(variants())
+    known, named = languages(), set(_variants())
     for _, voice in sayings:
         if voice.language.lower() not in known:
             raise WildCTCError(f"espeak-ng has no language {voice.language!r}; it has: {', '.join(known)}")
@@ -101,7 +131,7 @@ def _spoken(
             speaker = speakers[i % len(speakers)]
             speaker.ask(f"{known[voice.language.lower()]}+{voice.variant}", voice, text)
             waiting.append((speaker, text))
-            if len(waiting) == WAITING * len(speakers):
+            if len(waiting) == _WAITING * len(speakers):
                 yield _answer(*waiting.popleft())
         while waiting:
             yield _answer(*waiting.popleft())
@@ -157,11 +187,21 @@ class _Speaker:
 def synthesize(
     source: str | Path, folder: str | Path, *, language: str = "en", voices: int = 40, seed: int = 0, processes: int = 2
 ) -> Path:
-    """Speak the sentences of a file; writes FOLDER/audio/*.flac and FOLDER/manifest.jsonl, and returns the latter.
+    """Speak the sentences of a file; writes FOLDER/audio/*.flac and FOLDER/manifest.jsonl.
 
-    source: a sentence a line, or JSON lines with `text` and, if wanted, `id`, `split` and `spoken` (what is said where
-    that is not `text`). A row without a split goes to dev or test once in ten times each. From ten voices on, a tenth
-    of them speaks dev and another tenth test, and these are not heard in train.
+    With ten voices or more, a tenth of them speaks dev and another tenth test; these voices do not occur in train.
+
+    Args:
+        source: One sentence per line, or JSON lines with `text` and optionally `id`, `split` and `spoken` (what is
+            said, if that is not `text`). Of ten rows without a split, one belongs to dev and one to test.
+        folder: The folder to write.
+        language: A language of espeak-ng.
+        voices: The number of voices.
+        seed: The same seed gives the same bytes.
+        processes: How many processes speak at the same time.
+
+    Returns:
+        The manifest.
     """
     rows = _sentences(Path(source))
     voices_of = _by_split(cast(language, voices, seed))
@@ -193,7 +233,7 @@ def _sentences(source: Path) -> list[dict[str, Any]]:
     for n, (line, row) in enumerate(read):
         said = row.get("spoken", row.get("text"))
         if not isinstance(row.get("text"), str) or not isinstance(said, str):
-            raise WildCTCError(f'{source}:{line}: no "text", or a "spoken" that is no text')
+            raise WildCTCError(f'{source}:{line}: no "text", or a "spoken" that is not a text')
         split = row.get("split") or {8: "dev", 9: "test"}.get(n % 10, "train")
         id = str(row.get("id") or f"{split}-{n + 1:05d}")
         if split not in SPLITS:

@@ -7,14 +7,25 @@ from typing import Any
 from wildctc.errors import WildCTCError
 from wildctc.json_lines import RowError
 
+SPLITS = ("train", "dev", "test")
+
 
 @dataclass(frozen=True)
 class Utterance:
-    """A stretch of one audio file and what was said in it.
+    """A part of an audio file, and what was said in it.
 
-    duration: seconds from `start`; 0 if neither the manifest nor the file tells, and then all of the file from `start`.
-    channel: counted from 0; None: the mean of all, which for a file with one channel is that channel.
-    weights: one number for each word of `text`, which training adds to the weights of the word's bypasses; None: none.
+    Attributes:
+        id: Unique in its manifest.
+        audio: The file.
+        text: The transcript.
+        speaker: The name of the speaker, if it is known.
+        duration: Seconds from `start`. 0 if neither the manifest nor the file says it; the utterance is then the whole
+            file from `start` on.
+        start: Seconds from the start of the file.
+        channel: From 0; None for the mean of all channels.
+        split: train, dev or test, if it is known; while a corpus is read, the name of the subset.
+        language: The language, if it is known.
+        weights: One number for each word of `text`, which training adds to the weights of the word's bypasses, or None.
     """
 
     id: str
@@ -30,10 +41,12 @@ class Utterance:
 
 
 class UtteranceError(WildCTCError):
-    """An utterance that cannot be used: `id`, `path` and `reason` say which and why.
+    """An utterance that cannot be used.
 
-    What differs from one utterance to the next comes after a colon in the reason (`kind`: the words before it), so that
-    many errors can be counted by kind.
+    Attributes:
+        id: Of the utterance.
+        path: Its audio file, or the file and line that describe it.
+        reason: What is wrong. Words before a colon name the kind of error; details of this utterance follow the colon.
     """
 
     def __init__(self, utterance: Utterance, reason: str) -> None:
@@ -42,13 +55,22 @@ class UtteranceError(WildCTCError):
 
     @property
     def kind(self) -> str:
+        """The kind of error, by which errors are counted."""
         return self.reason.partition(":")[0]
 
-    def __reduce__(self) -> Any:  # a data-loading worker hands it to its parent
+    def __reduce__(self) -> Any:  # a data-loading worker pickles it for its parent
         return UtteranceError, (Utterance(self.id, self.path), self.reason)
 
 
 def bad_row(error: RowError, id: object = None) -> UtteranceError:
-    """A line of a corpus that gives no utterance: an utterance that cannot be used. id: the line's, if it has one."""
+    """Turn a line that cannot be used into an utterance that cannot be used.
+
+    Args:
+        error: What is wrong with the line.
+        id: The id of its utterance, if it is known.
+
+    Returns:
+        The error of the utterance.
+    """
     place = Path(f"{error.path}:{error.line}")
     return UtteranceError(Utterance(f"line {error.line}" if id is None else str(id), place), error.reason)
