@@ -15,17 +15,26 @@ def spec_augment(
     time_ratio: float = 0.05,
     rows: range | None = None,
 ) -> torch.Tensor:
-    """SpecAugment: warps time, then masks bands of dimensions and stretches of time with 0, the mean.
-
-    x: (N, T, F) or (N, T, layers, F), normalised; all layers are treated alike, as their weighted sum would be.
-    lengths: (N,). generator: on the CPU; it alone decides the outcome, and advances by the same amount whatever the
-    lengths. time_warp: frames that a point inside may move. freq_width: dimensions that a mask may cover. time_ratio:
-    share of an utterance that one time mask may cover. rows: x holds these N of the rows of a batch, range(begin, size
-    of the batch, step), and they get the masks that they have there. Returns a new tensor of the same shape.
+    """Warp time, then mask bands of dimensions and stretches of time with 0, the mean (SpecAugment).
 
     >>> x = spec_augment(torch.ones(2, 50, 80), torch.tensor([50, 40]), torch.Generator().manual_seed(0))
     >>> x.shape, 0 < x.mean() < 1
     (torch.Size([2, 50, 80]), tensor(True))
+
+    Args:
+        x: (N, T, F) or (N, T, layers, F), normalised; all layers are treated alike, as their weighted sum would be.
+        lengths: (N,), frames of each utterance.
+        generator: On the CPU. It alone decides the outcome, and advances by the same amount whatever the lengths.
+        time_warp: Frames that a point inside may move.
+        freq_masks: Bands that are masked.
+        freq_width: Dimensions that a band may cover.
+        time_masks: Stretches of time that are masked.
+        time_ratio: The share of an utterance that a stretch may cover.
+        rows: x holds these N of the rows of a batch, range(begin, size of the batch, step), and they get the masks that
+            they have there; None: x is the batch.
+
+    Returns:
+        A new tensor of the shape of x.
     """
     n, frames, dims = x.shape[0], x.shape[1], x.shape[-1]
     lengths = lengths.to(x.device)

@@ -28,14 +28,24 @@ ABANDONED = 3600.0  # seconds after which a part of a file is of a process that 
 class FeatureCache:
     """Features on disk, one file for each utterance and speed, computed when first asked for.
 
-    directory: may be shared by several runs and processes; files are written whole or not at all. None: nothing is
-    kept, and features are computed whenever they are asked for. They are float16, half the size of float32, and what is
-    returned has gone through that rounding the first time too, so that a run that computes and a run that reads see the
-    same bits. A file is found by what its audio file holds, wherever that lies, so changed audio is computed anew, and
-    audio that cannot be read now does not matter. A damaged file is noticed by its checksum and computed anew.
+    Features are float16, half the size of float32. What is returned has gone through that rounding the first time too,
+    so that a run that computes and a run that reads see the same bits. A file is found by the content of its audio
+    file, wherever that is: changed audio is computed again, and audio that cannot be read now does not matter. A
+    damaged file is noticed by its checksum and computed again.
+
+    Attributes:
+        directory: Where the features of this front end are; None: none are kept.
+        front_end: What computes them.
     """
 
     def __init__(self, directory: str | Path | None, front_end: FrontEnd) -> None:
+        """Name the folder; it need not exist.
+
+        Args:
+            directory: May be shared by several runs and processes; files are written whole or not at all. None: nothing
+                is kept, and features are computed whenever they are asked for.
+            front_end: What computes them.
+        """
         self.directory = None if directory is None else Path(directory) / front_end.name
         self.front_end = front_end
         root = Path(directory or "")
@@ -44,9 +54,17 @@ class FeatureCache:
         self._wrote = False
 
     def get(self, utterance: Utterance, speed: float = 1.0) -> np.ndarray:
-        """(frames, *shape of a frame) float32 of an utterance spoken `speed` times as fast.
+        """Read the features of an utterance, or compute and keep them.
 
-        UtteranceError if its audio is bad.
+        Args:
+            utterance: The utterance.
+            speed: How many times as fast it is played.
+
+        Returns:
+            (frames, *shape of a frame) float32.
+
+        Raises:
+            UtteranceError: Its audio is bad.
         """
         if self.directory is None:
             return self._compute(utterance, speed).astype(np.float32)
@@ -60,16 +78,29 @@ class FeatureCache:
         return stored.astype(np.float32)
 
     def frames(self, utterance: Utterance, speed: float = 1.0) -> int:
-        """The number of frames that `get` gives, whose features are in the cache afterwards if there is one."""
+        """Count the frames that `get` returns. If there is a cache, the features are in it afterwards.
+
+        Args:
+            utterance: The utterance.
+            speed: How many times as fast it is played.
+
+        Returns:
+            The number of frames.
+
+        Raises:
+            UtteranceError: Its audio is bad.
+        """
         if self.directory is not None:
             return len(self.get(utterance, speed))
         wave = self._wave(utterance, speed)
         return self._check_frames(utterance, wave, self.front_end.frames(len(wave)))
 
     def check_room(self, wanted: Iterable[tuple[Utterance, float]], limit_gb: float) -> None:
-        """Before long work: say how much disk the features of utterances at speeds take, and refuse what is too much.
+        """Report how much disk the features will take, and refuse what is too much, before long work.
 
-        limit_gb: the most that all of them may take, in 10⁹ bytes. What is in the cache already needs no more room.
+        Args:
+            wanted: Utterances with their speeds. What is in the cache already needs no more room.
+            limit_gb: The most that all of them may take, in 10⁹ bytes.
         """
         if self.directory is None:
             return
@@ -93,9 +124,15 @@ class FeatureCache:
             self._refuse(needed, more, f"{_size(free)} are free")
 
     def seconds(self, wanted: Iterable[tuple[Utterance, float]], look: bool = False) -> tuple[float, float]:
-        """How much speech that is, at its speeds, and how much of it has no features here yet.
+        """Add up how much speech there is, and how much of it has no features here yet.
 
-        look: at the audio itself, which may be known from another path; else a path that is new has no features.
+        Args:
+            wanted: Utterances with their speeds.
+            look: Whether to look at the audio itself, whose content may be known from another path. Otherwise a new
+                path has no features.
+
+        Returns:
+            Seconds of all of it, and of what has no features.
         """
         every = missing = 0.0
         for utterance, speed in wanted:

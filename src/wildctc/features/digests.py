@@ -16,18 +16,33 @@ from wildctc.files import patiently, put_file
 
 
 class AudioDigests:
-    """Digests of audio files, with their notes in `folder`, which several processes may share.
+    """Digests of audio files, with their notes in a folder that several processes may share.
 
-    parts: a folder on the same disk for files that are being written.
+    Attributes:
+        folder: Where the notes are.
+        parts: A folder on the same disk for files that are being written.
     """
 
     def __init__(self, folder: Path, parts: Path) -> None:
+        """Name the folders; they need not exist.
+
+        Args:
+            folder: Where the notes are.
+            parts: A folder on the same disk for files that are being written.
+        """
         self.folder, self.parts = folder, parts
 
     def get(self, audio: Path) -> str:
-        """The digest of a file. Of one that cannot be read now it is the digest that was noted last.
+        """Find the digest of a file.
 
-        Raises OSError for a file that cannot be read and never was.
+        Args:
+            audio: The file.
+
+        Returns:
+            Its digest; that which was noted last, if the file cannot be read now.
+
+        Raises:
+            OSError: The file cannot be read and never was.
         """
         noted = self._read(audio)
         try:
@@ -47,7 +62,14 @@ class AudioDigests:
         return digest
 
     def noted(self, audio: Path) -> str | None:
-        """The digest that was noted last for a file, which is not looked at; None: the path is new."""
+        """Find the digest that was noted last for a file, without looking at the file.
+
+        Args:
+            audio: The file.
+
+        Returns:
+            The digest; None if the path is new.
+        """
         noted = self._read(audio)
         return None if noted is None else noted[1]
 

@@ -15,12 +15,26 @@ class Fbank:
 
     >>> Fbank().extract(np.zeros(16000, np.float32)).shape
     (100, 80)
+
+    Attributes:
+        name: With the number of bins and the sampling rate.
+        digest: Empty: there are no weights.
+        shape: (num_bins,), of a frame.
+        dim: Numbers in a frame.
+        sampling_rate: Of the wave.
+        frame_rate: Frames a second, 100.
     """
 
     frame_rate = 100.0
     digest = ""
 
     def __init__(self, num_bins: int = 80, sampling_rate: int = 16000) -> None:
+        """Make the filters.
+
+        Args:
+            num_bins: Filters.
+            sampling_rate: Of the wave.
+        """
         self.dim, self.sampling_rate = num_bins, sampling_rate
         self.shape = (num_bins,)
         self.name = f"fbank{num_bins}-{sampling_rate}"
@@ -36,11 +50,25 @@ class Fbank:
         self._mel = _mel_filters(num_bins, self._fft, sampling_rate)
 
     def frames(self, samples: int) -> int:
-        """How many frames a wave of so many samples gives."""
+        """Count the frames of a wave.
+
+        Args:
+            samples: The length of the wave.
+
+        Returns:
+            The number of frames.
+        """
         return (samples + self._shift // 2) // self._shift if samples >= self._window else 0
 
     def extract(self, wave: np.ndarray) -> np.ndarray:
-        """(samples,) → (round(samples / shift), num_bins) float32."""
+        """Compute features.
+
+        Args:
+            wave: (samples,) float32.
+
+        Returns:
+            (round(samples / shift), num_bins) float32; no frames if the wave is shorter than a window.
+        """
         if len(wave) < self._window:
             return np.empty((0, self.dim), np.float32)
         x = self._frames(torch.from_numpy(wave))

@@ -17,10 +17,13 @@ KNOWN = ("name", "num_bins", "layers", "threads")
 
 
 class FrontEnd(Protocol):
-    """Wave in, frames out. `name` identifies everything that decides the output, and goes into cache keys."""
+    """Wave in, frames out."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Identifies everything that decides the output; cache keys contain it."""
+        ...
+
     @property
     def digest(self) -> str:
         """Of its weights, wherever they lie; empty if it has none."""
@@ -32,16 +35,35 @@ class FrontEnd(Protocol):
         ...
 
     @property
-    def frame_rate(self) -> float: ...
+    def frame_rate(self) -> float:
+        """Frames a second."""
+        ...
+
     @property
-    def sampling_rate(self) -> int: ...
+    def sampling_rate(self) -> int:
+        """Of the wave."""
+        ...
 
     def frames(self, samples: int) -> int:
-        """How many frames a wave of so many samples gives."""
+        """Count the frames of a wave, without running a model.
+
+        Args:
+            samples: The length of the wave.
+
+        Returns:
+            The number of frames.
+        """
         ...
 
     def extract(self, wave: np.ndarray) -> np.ndarray:
-        """(samples,) float32 → (frames, *shape) float32; no frames at all if the wave is too short for one."""
+        """Compute features.
+
+        Args:
+            wave: (samples,) float32.
+
+        Returns:
+            (frames, *shape) float32; no frames at all if the wave is too short for one.
+        """
         ...
 
 
@@ -50,7 +72,18 @@ class NotFinite(WildCTCError):
 
 
 def extract(front_end: FrontEnd, wave: np.ndarray) -> np.ndarray:
-    """What `front_end.extract` gives, (frames, *shape); raises NotFinite if a number of it is NaN or infinite."""
+    """Compute features and check them.
+
+    Args:
+        front_end: What computes them.
+        wave: (samples,) float32.
+
+    Returns:
+        (frames, *shape) float32.
+
+    Raises:
+        NotFinite: A number is NaN or infinite.
+    """
     features = front_end.extract(wave)
     if not np.isfinite(features).all():
         peak = np.abs(wave).max()
@@ -59,13 +92,18 @@ def extract(front_end: FrontEnd, wave: np.ndarray) -> np.ndarray:
 
 
 def make_front_end(config: dict[str, Any]) -> FrontEnd:
-    """The front end that a recipe names.
-
-    config: `name` (fbank, moonshine-tiny, moonshine-base, an .onnx or .ort file, hf:NAME for a model of the Hugging
-    Face hub, or the folder of one), `num_bins` (fbank only), `layers` (Hugging Face only), `threads` (ONNX only).
+    """Make the front end that a recipe names.
 
     >>> make_front_end({"name": "fbank", "num_bins": 40}).shape
     (40,)
+
+    Args:
+        config: `name` (fbank, moonshine-tiny, moonshine-base, an .onnx or .ort file, hf:NAME for a model of the Hugging
+            Face hub, or the folder of one), `num_bins` (fbank only), `layers` (Hugging Face only), `threads` (ONNX
+            only).
+
+    Returns:
+        The front end.
     """
     if unknown := config.keys() - set(KNOWN):
         raise WildCTCError(f"front end: unknown setting {sorted(unknown)[0][:40]!r}; known: {', '.join(KNOWN)}")
@@ -84,7 +122,14 @@ def make_front_end(config: dict[str, Any]) -> FrontEnd:
 
 
 def with_absolute_path(config: dict[str, Any]) -> dict[str, Any]:
-    """The same front end, to be found from any working directory."""
+    """Make a front end's path absolute, so that it is found from any working directory.
+
+    Args:
+        config: What `make_front_end` takes.
+
+    Returns:
+        The same with an absolute path, if it names a path.
+    """
     name = str(config.get("name", "fbank"))
     path = name.removeprefix("hf:")
     is_path = name not in OURS and os.path.exists(path)

@@ -11,14 +11,31 @@ class LayerMix(nn.Module):
 
     >>> LayerMix(layers=13, dim=768)(torch.zeros(2, 50, 13, 768)).shape
     torch.Size([2, 50, 80])
+
+    Attributes:
+        weights: (layers,), before the softmax.
+        projection: From the dimensions of the model to 80.
     """
 
     def __init__(self, layers: int, dim: int) -> None:
+        """Begin with equal weights.
+
+        Args:
+            layers: Layers of the frozen model.
+            dim: Numbers in a frame of a layer.
+        """
         super().__init__()
         self.weights = nn.Parameter(torch.zeros(layers))
         self.projection = nn.Linear(dim, DIM)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, T, layers, dim) → (N, T, 80)."""
+        """Mix and project.
+
+        Args:
+            x: (N, T, layers, dim).
+
+        Returns:
+            (N, T, 80).
+        """
         mixed: Tensor = self.projection(self.weights.softmax(0) @ x)
         return mixed

@@ -10,11 +10,15 @@ from wildctc.errors import WildCTCError
 
 @dataclass(frozen=True)
 class FeatureStats:
-    """Mean and standard deviation of each dimension over the training data, both float32 of the shape of a frame.
+    """Mean and standard deviation of each dimension over the training data.
 
     >>> stats = FeatureStats.compute([np.array([[0.0, 1.0], [2.0, 1.0]])])
     >>> stats.normalize(np.array([[2.0, 1.0]], np.float32))
     array([[1., 0.]], dtype=float32)
+
+    Attributes:
+        mean: float32, of the shape of a frame.
+        std: The same.
     """
 
     mean: np.ndarray
@@ -29,7 +33,14 @@ class FeatureStats:
 
     @classmethod
     def compute(cls, features: Iterable[np.ndarray]) -> "FeatureStats":
-        """From features, (frames, *shape of a frame) each."""
+        """Compute them from features.
+
+        Args:
+            features: (frames, *shape of a frame) for each utterance.
+
+        Returns:
+            The statistics.
+        """
         frames, total, squares = 0, np.zeros(1), np.zeros(1)
         for x in features:
             x = x.astype(np.float64)
@@ -38,7 +49,16 @@ class FeatureStats:
 
     @classmethod
     def from_sums(cls, frames: int, total: np.ndarray, squares: np.ndarray) -> "FeatureStats":
-        """From the number of frames and float64 sums of the features and of their squares."""
+        """Compute them from sums.
+
+        Args:
+            frames: The number of frames.
+            total: float64, the sum of the features.
+            squares: float64, the sum of their squares.
+
+        Returns:
+            The statistics.
+        """
         if frames == 0:
             raise WildCTCError("no features to compute their mean and variance from")
         mean = total / frames
@@ -48,5 +68,12 @@ class FeatureStats:
         return cls(mean.astype(np.float32), std.astype(np.float32))
 
     def normalize(self, x: np.ndarray) -> np.ndarray:
-        """(frames, *shape of a frame) → the same with mean 0 and variance 1 in each dimension."""
+        """Normalise features.
+
+        Args:
+            x: (frames, *shape of a frame).
+
+        Returns:
+            The same with mean 0 and variance 1 in each dimension.
+        """
         return (x - self.mean) / self.std

@@ -1,7 +1,7 @@
 """Whether a front end that a model folder names may be used.
 
 A file, a folder or a model of the Hugging Face hub is read by large libraries, and fetched if need be. Who trains with
-one has chosen it. A model folder that somebody else made has not asked: it needs a yes.
+one has chosen it. In a model folder, somebody else may have chosen it: there the user must say that it is trusted.
 """
 
 import logging
@@ -17,10 +17,13 @@ _log = logging.getLogger(__name__)
 
 
 def check_trusted(config: dict[str, Any], where: Path, yes: bool = False) -> None:
-    """Refuse a front end that is not ours, was never trained with by this user, and has no yes.
+    """Refuse a front end that is not ours, was never trained with by this user, and that the user does not trust.
 
-    config: what `make_front_end` takes. where: the file that names it. yes: the user's, for this once; the environment
-    variable WILDCTC_TRUST_FRONT_END=1 says it for all.
+    Args:
+        config: What `make_front_end` takes.
+        where: The file that names it.
+        yes: Whether the user trusts it, for this once. The environment variable WILDCTC_TRUST_FRONT_END=1 says so for
+            all front ends.
     """
     name = _full_name(config)
     if yes or name in OURS or os.environ.get(VARIABLE) == "1" or name in _remembered():
@@ -32,7 +35,11 @@ def check_trusted(config: dict[str, Any], where: Path, yes: bool = False) -> Non
 
 
 def remember(config: dict[str, Any]) -> None:
-    """Keep the name of a front end that the user has trained with, so that the models are loaded without a question."""
+    """Keep the name of a front end that the user has trained with, so that the models are loaded without a question.
+
+    Args:
+        config: What `make_front_end` takes.
+    """
     name = _full_name(config)
     if name in OURS or name in _remembered() or "\n" in name:
         return
@@ -46,7 +53,11 @@ def remember(config: dict[str, Any]) -> None:
 
 
 def memory() -> Path:
-    """The file with the front ends that this user has trained with, a name in each line."""
+    """Find the file with the front ends that this user has trained with.
+
+    Returns:
+        Its path; it has a name in each line.
+    """
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(folder, "wildctc", "front-ends")
 
