@@ -6,8 +6,8 @@ class WildCTCError(Exception):
 
 
 class Diverged(WildCTCError):
-    """Training went wrong by itself, and other settings are needed. The command exits with 3: whoever runs many tells
-    it from a mistake."""
+    """Training diverged, and needs other settings. The command exits with 3, so that a script can tell it from a
+    user's mistake."""
 
 
 class MissingExtra(WildCTCError, ImportError):

@@ -119,7 +119,7 @@ def put_file(path: Path, content: bytes, parts: Path, replace: bool = False) -> 
     It is not synced: its content must tell whether it is damaged. Raises OSError.
 
     Args:
-        path: The file; its folder is made if need be.
+        path: The file; its folder is made if it does not exist.
         content: What it shall hold.
         parts: A folder on the same disk for the file while it is being written; see `remove_parts`.
         replace: The last one stays.

@@ -1,7 +1,7 @@
 """Audio of any length, from a file or an array, in pieces that are short enough for a recogniser.
 
 A file is read in blocks, so that an hour needs no more memory than a minute, and cut at pauses. Each piece is resampled
-by itself, which is not heard, because its ends are quiet.
+separately, which makes no audible difference, because its ends are quiet.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wildctc.encoders.layers import Attention, DepthwiseConv, Dropout, Layout, layer_norm
-from wildctc.encoders.settings import ConformerConfig, EBranchformerConfig, EncoderConfig
+from wildctc.encoders.settings import BaseEncoderConfig, ConformerConfig, EBranchformerConfig
 
 
-def _feed_forward(config: EncoderConfig) -> nn.Sequential:
+def _feed_forward(config: BaseEncoderConfig) -> nn.Sequential:
     """Make the feed-forward part of a block, its norm included."""
     return nn.Sequential(
         layer_norm(config.d_model),
@@ -23,7 +23,7 @@ def _feed_forward(config: EncoderConfig) -> nn.Sequential:
 class Convolution(nn.Module):
     """The convolution of a Conformer: gated pointwise, depthwise, batch norm, pointwise."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: BaseEncoderConfig) -> None:
         super().__init__()
         dim = config.d_model
         self.expand = nn.Linear(dim, 2 * dim)

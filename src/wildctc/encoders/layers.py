@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wildctc.encoders.settings import CONV_WIDTH, STRIDES, EncoderConfig
+from wildctc.encoders.settings import CONV_WIDTH, STRIDES, BaseEncoderConfig
 from wildctc.errors import WildCTCError
 
 
@@ -121,7 +121,7 @@ class Dropout(nn.Dropout):
 class Attention(nn.Module):
     """Self-attention with relative positions: score(i, j) = (q_i + u)·k_j + (q_i + v)·p_{i-j}, scaled."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: BaseEncoderConfig) -> None:
         super().__init__()
         dim, self.heads = config.d_model, config.heads
         self.qkv = nn.Linear(dim, 3 * dim)
@@ -225,7 +225,7 @@ class _WindowConv(nn.Conv1d):
 class Subsampling(nn.Module):
     """Reduces the frame rate. Its convolutions have no padding, so a frame depends on frames of its own row only."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: BaseEncoderConfig) -> None:
         super().__init__()
         dim, features, strides = config.d_model, config.input_dim, STRIDES[config.subsampling]
         self.picture = bool(strides) and config.subsampling_conv == "conv2d"

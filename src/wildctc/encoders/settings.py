@@ -12,7 +12,7 @@ MIN_FRAMES = {1: 1, 2: 7, 4: 7}  # the shortest input that gives one frame
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig:
+class BaseEncoderConfig:
     """Settings of both encoders.
 
     Attributes:
@@ -71,12 +71,12 @@ def _check_number(name: str, kind: Any, value: Any) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConformerConfig(EncoderConfig):
+class ConformerConfig(BaseEncoderConfig):
     """Settings of a Conformer, whose blocks are feed-forward, attention, convolution, feed-forward."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EBranchformerConfig(EncoderConfig):
+class EBranchformerConfig(BaseEncoderConfig):
     """Settings of an E-Branchformer: attention and a gating MLP (cgMLP) in parallel, merged by a convolution.
 
     Attributes:

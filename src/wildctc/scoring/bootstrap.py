@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 RESAMPLES = 10_000
-LEVELS = (0.025, 0.975)  # the ends of a 95% interval
+_LEVELS = (0.025, 0.975)  # the ends of a 95% interval
 # Units drawn at a time, so that the weights fit into memory. The second also decides the order of the random numbers.
 _DRAWN_AT_ONCE = 1 << 20
 _DRAWN_AT_ONCE_IN_CLUSTERS = 1 << 21
@@ -117,7 +117,7 @@ def percentile_interval(draws: np.ndarray, *, interpolate: bool = False) -> tupl
         return np.full(draws.shape[1:], np.nan), np.full(draws.shape[1:], np.nan)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
-        low, high = np.nanquantile(draws, LEVELS, axis=0, method="linear" if interpolate else "inverted_cdf")
+        low, high = np.nanquantile(draws, _LEVELS, axis=0, method="linear" if interpolate else "inverted_cdf")
     return low, high
 
 
