@@ -271,6 +271,19 @@ def test_torch_func_of_native_code_is_refused_and_told_the_way():
             transform(lambda x: small_loss(x, -1.0, backend="native"))(given)
 
 
+@pytest.mark.parametrize("function", [wildcard_posteriors, wildcard_align])
+def test_torch_func_of_what_has_no_derivative_is_refused_by_name(function, backend):
+    batch = batch_of("T", size=2, frames=5, tokens=2)
+
+    def inside(logits):
+        function(**batch.with_logits(logits).arguments(), backend=backend)
+        return logits.sum()
+
+    for transform, given in ((torch.func.grad, batch.logits), (torch.func.vmap, batch.logits.unsqueeze(0))):
+        with pytest.raises(NotImplementedError, match=f"{function.__name__} cannot be transformed by torch.func"):
+            transform(inside)(given)
+
+
 @pytest.mark.slow
 def test_what_is_not_compiled_gives_the_same_inside_a_compiled_function():
     logits, targets, *lengths, _, _, _ = step_inputs(20, 3)

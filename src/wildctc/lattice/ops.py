@@ -167,7 +167,7 @@ loss_op.register_autograd(_backward, setup_context=_setup_context)
 
 
 def eagerly(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Keep torch.compile from tracing a function, because it passes addresses of tensors to native code.
+    """Keep torch.compile and torch.func from tracing a function, because it passes addresses of tensors to native code.
 
     torch.compiler.disable as a decorator would do the same, but it imports the compiler, which takes seconds.
 
@@ -175,13 +175,15 @@ def eagerly(function: Callable[_P, _R]) -> Callable[_P, _R]:
         function: Any function.
 
     Returns:
-        The function, which is called eagerly even in a compiled graph.
+        The function. It is called eagerly even in a compiled graph, and raises NotImplementedError inside torch.func.
     """
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if torch.compiler.is_compiling():
             return torch.compiler.disable(function)(*args, **kwargs)
+        if torch._C._are_functorch_transforms_active():  # tensors that are made inside have no addresses either
+            raise NotImplementedError(f"{function.__name__} cannot be transformed by torch.func; call it outside")
         return function(*args, **kwargs)
 
     return call
