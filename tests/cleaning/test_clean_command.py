@@ -71,7 +71,8 @@ def probed(tmp_path_factory):
 
 
 def clean(folder, *options, output="clean.jsonl", probe="probe.jsonl"):
-    return main(["clean", str(folder / probe), "-o", str(folder / output), *map(str, options)])
+    words = ["clean", str(folder / probe), "-o", str(folder / output), "--remove", "0.95"]
+    return main([*words, *map(str, options)])
 
 
 def by_id(path) -> dict[str, dict]:

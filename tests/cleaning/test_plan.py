@@ -42,8 +42,9 @@ def hear(said: str, written: str, tokens: list[str] | str = LETTERS):
     return found
 
 
-def corrected(utterance, **thresholds) -> str:
-    plan = make_plan(utterance, utterance.text, Thresholds(drop=None, known=0, **thresholds), Counter())
+def corrected(utterance, **least) -> str:
+    least = {"replace": 0.9, "remove": 0.9, "insert": 0.9} | least
+    plan = make_plan(utterance, utterance.text, Thresholds(drop=None, known=0, **least), Counter())
     return utterance.text if plan.text is None else plan.text
 
 
@@ -115,13 +116,29 @@ def test_capitals_and_punctuation_stay_and_new_words_have_the_case_of_the_manife
     assert len(plan.weights) == 4
 
 
-def test_a_transcript_of_which_nothing_was_said_is_dropped_or_stays():
+def test_a_transcript_of_which_next_to_nothing_was_heard_is_kept_unless_told():
     utterance = probed("a", "quick fox", {0: "", 1: ""})
-    dropped = make_plan(utterance, utterance.text, Thresholds(drop=1.0), KNOWN)
+    kept = make_plan(utterance, utterance.text, Thresholds(remove=0.5), KNOWN)
+    assert (kept.text, kept.weights, kept.dropped, kept.changes) == (None, [0.0, 0.0], False, [])
+    dropped = make_plan(utterance, utterance.text, Thresholds(drop=None, drop_unheard=True), KNOWN)
+    assert dropped.dropped
+    assert dropped.changes[0].reason == "the model heard next to nothing of it"
+
+
+def test_a_transcript_that_would_lose_all_words_is_dropped_or_stays():
+    utterance = probed("a", "quick fox", {0: "", 1: ""})
+    utterance.heard = "e e e"  # sounds that belong to no word
+    kept = make_plan(utterance, utterance.text, Thresholds(drop=None, remove=0.5, insert=None), KNOWN)
+    assert (kept.text, kept.dropped, kept.changes) == (None, False, [])
+    dropped = make_plan(utterance, utterance.text, Thresholds(drop=9.9, remove=0.5, insert=None), KNOWN)
     assert dropped.dropped
     assert dropped.changes[0].reason == "no word of it was heard"
-    kept = make_plan(utterance, utterance.text, Thresholds(drop=None), KNOWN)
-    assert (kept.text, kept.dropped, kept.changes) == (None, False, [])
+
+
+def test_words_of_which_nothing_was_heard_are_removed_only_when_told():
+    utterance = probed("a", "the quick brown fox", {2: ""})
+    assert make_plan(utterance, utterance.text, Thresholds(), KNOWN).text is None
+    assert make_plan(utterance, utterance.text, Thresholds(remove=0.9), KNOWN).text == "the quick fox"
 
 
 def test_weights_are_the_log_odds_of_being_wrong():
@@ -159,7 +176,7 @@ def test_a_cut_with_several_supervisions_loses_the_dropped_and_keeps_the_others(
     ]
     cut = {"id": "c", "start": 0.0, "duration": 4.0, "channel": 0, "supervisions": said, "recording": recording}
     write_rows(tmp_path / "cuts.jsonl", [cut | {"type": "MonoCut"}])
-    utterances = [probed("one", "the quick fox", {1: "quack"}), probed("two", "so so", {0: "", 1: ""})]
+    utterances = [probed("one", "the quick fox", {1: "quack"}), probed("two", "so so", {0: "ak", 1: "ik"})]
     utterances.append(probed("three", "a fox"))
     write_probe(tmp_path / "probe.jsonl", {"manifest": "cuts.jsonl", "self_loop": 0.0}, utterances)
     cleaned = clean(tmp_path / "probe.jsonl", tmp_path / "out.jsonl", Thresholds(known=0))

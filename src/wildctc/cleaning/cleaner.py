@@ -37,6 +37,7 @@ class Cleaned:
         weighted: How many utterances got weights.
         weights: How many words got weights.
         unknown: How many findings were not applied because what was heard is rare.
+        unheard: Ids of utterances that were kept although the model heard next to nothing of them.
         not_probed: Ids of utterances of the chosen splits that were not probed. They are kept as they are.
         refused: Ids of utterances whose transcript is not the one that was probed. They are kept as they are.
         other_splits: How many utterances belong to other splits. They are kept as they are.
@@ -54,6 +55,7 @@ class Cleaned:
     weighted: int = 0
     weights: int = 0
     unknown: int = 0
+    unheard: list[str] = field(default_factory=list)
     not_probed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     other_splits: int = 0
@@ -73,6 +75,7 @@ class Cleaned:
             rows.append([title, f"{len({change.id for change in mine}):,}", f"{words:,}", ""])
         rows.append(["weights written", f"{self.weighted:,}", f"{self.weights:,}", ""])
         for title, count in (
+            ("hardly heard, kept", len(self.unheard)),
             ("not probed, kept", len(self.not_probed)),
             ("other transcript, kept", len(self.refused)),
             ("other splits, kept", self.other_splits),
@@ -208,6 +211,7 @@ def _count(result: Cleaned, utterance: ProbedUtterance, plan: Plan) -> None:
     hours, words = utterance.duration / 3600, len(utterance.words)
     result.utterances, result.words, result.hours = result.utterances + 1, result.words + words, result.hours + hours
     result.unknown += plan.unknown
+    result.unheard += [utterance.id] if plan.unheard and not plan.dropped else []
     if plan.dropped:
         result.dropped_hours, result.dropped_words = result.dropped_hours + hours, result.dropped_words + words
     elif plan.weights is not None:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from wildctc.probe.issues import LabelIssue, issues_of
 from wildctc.probe.records import ProbedUtterance
 
+_HARDLY = 0.25  # heard characters for each written one
 Kind = Literal["replace", "remove", "insert"]
 
 
@@ -71,6 +72,20 @@ def expected_errors(utterance: ProbedUtterance) -> float:
     """
     missing = (issue for issue in issues_of(utterance, least=0.0) if issue.kind == "missing")
     return sum(word_doubts(utterance)) + sum(_missing_doubt(issue) * len(issue.heard.split()) for issue in missing)
+
+
+def hardly_heard(utterance: ProbedUtterance) -> bool:
+    """Find out whether the model heard so little that its silence says nothing about the transcript.
+
+    On real telephone speech, transcripts of which a model in training heard nothing at all were as good as all others.
+
+    Args:
+        utterance: The probed utterance.
+
+    Returns:
+        Whether there are less than a quarter as many characters in what was heard as in the transcript.
+    """
+    return len(utterance.heard) < _HARDLY * len(utterance.text)
 
 
 def find_corrections(utterance: ProbedUtterance) -> list[Finding]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from wildctc.cleaning.findings import Finding, expected_errors, find_corrections, word_doubts
+from wildctc.cleaning.findings import Finding, expected_errors, find_corrections, hardly_heard, word_doubts
 from wildctc.cleaning.text_edits import EditedWord, WordEdit, edit_words, match_words
 from wildctc.probe.records import ProbedUtterance
 
@@ -27,19 +27,24 @@ class Thresholds:
         insert: The lowest score at which words that were heard and are not written are inserted.
         known: How often each heard word must occur in the transcripts; 0 accepts any.
         weights: The probability of being wrong at which a word has weight 0. None writes no weights.
+        drop_unheard: Whether utterances of which the model heard next to nothing are dropped. Otherwise they are kept
+            with weights of 0: the model knows nothing about them.
     """
 
     drop: float | None = 0.5
-    replace: float | None = 0.9
-    remove: float | None = 0.95
+    replace: float | None = 0.95
+    remove: float | None = None
     insert: float | None = 0.95
     known: int = 3
     weights: float | None = 0.5
+    drop_unheard: bool = False
 
     @property
     def any(self) -> bool:
         """Whether anything can be done at all."""
-        return any(x is not None for x in (self.drop, self.replace, self.remove, self.insert, self.weights))
+        return self.drop_unheard or any(
+            x is not None for x in (self.drop, self.replace, self.remove, self.insert, self.weights)
+        )
 
 
 class Change(NamedTuple):
@@ -71,6 +76,7 @@ class Plan:
         weights: One number for each word of the transcript afterwards; None if none are written.
         changes: The changes, in order.
         dropped: Whether the utterance is dropped.
+        unheard: Whether the model heard next to nothing of it.
         unknown: How many findings were not applied because what was heard is rare.
     """
 
@@ -78,6 +84,7 @@ class Plan:
     weights: list[float] | None = None
     changes: list[Change] = field(default_factory=list)
     dropped: bool = False
+    unheard: bool = False
     unknown: int = 0
 
 
@@ -104,6 +111,8 @@ def make_plan(
     matched = match_words(written, probed)
     if matched is None:
         return None
+    if hardly_heard(utterance):
+        return _unheard(utterance.id, written, thresholds)
     share = expected_errors(utterance) / max(1, len(probed))
     if thresholds.drop is not None and share > thresholds.drop:
         return _dropped(utterance.id, written, share, f"{share:.0%} of its words are expected to be wrong")
@@ -124,6 +133,12 @@ def make_plan(
 
 def _dropped(id: str, written: str, score: float, reason: str) -> Plan:
     return Plan(changes=[Change(id, "drop", " ".join(written.split()), "", score, reason)], dropped=True)
+
+
+def _unheard(id: str, written: str, thresholds: Thresholds) -> Plan:
+    if thresholds.drop_unheard:
+        return replace(_dropped(id, written, 1.0, "the model heard next to nothing of it"), unheard=True)
+    return Plan(weights=None if thresholds.weights is None else [0.0] * len(written.split()), unheard=True)
 
 
 def _worth_applying(

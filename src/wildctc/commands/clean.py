@@ -31,8 +31,8 @@ def register(add: Add) -> None:
         help="drop utterances of whose words more than this share is expected to be wrong (default 0.5); none: never",
     )
     for name, default, what in (
-        ("replace", 0.9, "replace words by what was heard"),
-        ("remove", 0.95, "remove words of which nothing was heard"),
+        ("replace", 0.95, "replace words by what was heard"),
+        ("remove", None, "remove words of which nothing was heard"),
         ("insert", 0.95, "insert words that were heard and are not written"),
     ):
         p.add_argument(
@@ -40,7 +40,7 @@ def register(add: Add) -> None:
             type=_share,
             default=default,
             metavar="SCORE",
-            help=f"{what}, from this score on (default {default}); none: never",
+            help=f"{what}, from this score on (default {'none' if default is None else default}); none: never",
         )
     p.add_argument(
         "--known",
@@ -57,6 +57,11 @@ def register(add: Add) -> None:
         help="write a weight for each word: its log-odds of being wrong, 0 at this probability (default 0.5); none: "
         "no weights",
     )
+    p.add_argument(
+        "--drop-unheard",
+        action="store_true",
+        help="drop utterances of which the model heard next to nothing, such as silence; they are kept otherwise",
+    )
     p.add_argument("--dry-run", action="store_true", help="print the summary and write nothing")
 
 
@@ -64,9 +69,8 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.cleaning.cleaner import clean
     from wildctc.cleaning.plan import Thresholds
 
-    thresholds = Thresholds(
-        options.drop, options.replace, options.remove, options.insert, options.known, options.weights
-    )
+    names = ("drop", "replace", "remove", "insert", "known", "weights", "drop_unheard")
+    thresholds = Thresholds(**{name: getattr(options, name) for name in names})
     cleaned = clean(
         options.probe,
         options.output,
