@@ -180,7 +180,7 @@ MISTAKES = {
     "unknown command": (["trian"], "invalid choice: 'trian'"),
     "nothing to train": (["train"], "no recipe given"),
     "no recipe": (["train", "--out", "x"], "no recipe given"),
-    "unknown recipe": (["train", "ibn", "--out", "x"], "one of demo, fleurs, iban"),
+    "unknown recipe": (["train", "ibn", "--out", "x"], "one of demo, fleurs, "),
     "no run folder": (["train", "iban"], "--out RUN is needed"),
     "wrong key": (["train", "iban", "--out", "x", "--encodr.blocks", "2"], "did you mean 'encoder.blocks'?"),
     "wrong type": (["train", "iban", "--out", "x", "--encoder.blocks", "two"], "must be a whole number"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import textwrap
 import types
 import typing
 from dataclasses import dataclass, field
@@ -46,6 +47,9 @@ class DataConfig:
     batch_seconds: float = _setting(120.0, "seconds of audio in a batch, with its padding")
     max_bad: float = _setting(0.01, "the share of unusable utterances above which the run stops")
     workers: int = _setting(1, "processes that load data; 0: the training process does it")
+    feature_workers: int | None = _setting(
+        None, "processes that compute features before training; null: as many as there are cores"
+    )
     cache: str | None = _setting(
         "features", "the folder of computed features, which runs can share; null: none are kept"
     )
@@ -156,14 +160,14 @@ class Config:
 
 # Settings that may differ when a run is continued: they do not touch its weights.
 _FREE_ON_RESUME = {
-    "data.dir", "data.audio_root", "data.cache", "data.cache_limit_gb", "data.workers", "data.max_bad",
-    "training.checkpoint_steps",
+    "data.dir", "data.audio_root", "data.cache", "data.cache_limit_gb", "data.workers", "data.feature_workers",
+    "data.max_bad", "training.checkpoint_steps",
 }  # fmt: skip
 
 # Settings where 0 switches something off; all other numbers but a schedule's must be greater.
 _MAY_BE_ZERO = (
-    "seed", "data.max_bad", "data.workers", "encoder.dropout", "spec_augment.", "optimizer.warmup_steps",
-    "optimizer.weight_decay", "training.ctc_epochs",
+    "seed", "data.max_bad", "data.workers", "data.feature_workers", "encoder.dropout", "spec_augment.",
+    "optimizer.warmup_steps", "optimizer.weight_decay", "training.ctc_epochs",
 )  # fmt: skip
 
 
@@ -196,7 +200,8 @@ def settings_help() -> str:
     rows = _describe(Config())
     width = max(len(setting) for setting, _ in rows)
     lines = [f"  {setting:<{width}}  {about}" for setting, about in rows]
-    return f"""RECIPE is a YAML file or one of: {", ".join(shipped_recipes())}
+    recipes = textwrap.fill(f"RECIPE is a YAML file or one of: {', '.join(shipped_recipes())}", 100)
+    return f"""{recipes}
 Criteria: {", ".join(CRITERIA)}
 
 Settings and their defaults, which a recipe changes and the command line overrides:
