@@ -1,4 +1,4 @@
-"""The best path of each utterance's transcript through a recogniser's output, and how it is written down."""
+"""Align transcripts to audio: the best path of each transcript through a recogniser's output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from wildctc.text.units import name_characters
 
 @dataclass(frozen=True)
 class AlignedToken:
-    """A token and the seconds of the utterance in which it, or the ★ in its place, was heard."""
+    """A token on the audio.
+
+    Attributes:
+        text: The token.
+        start: Seconds from the start of the utterance at which it, or the ★ in its place, begins.
+        end: When it ends.
+        bypassed: Whether the path takes ★ in its place.
+    """
 
     text: str
     start: float
@@ -32,7 +39,12 @@ class AlignedToken:
 
 @dataclass(frozen=True)
 class AlignedWord:
-    """A word with its tokens, from its first letter to its last: a space has no time of its own."""
+    """A word on the audio, from its first letter to its last: a space has no time of its own.
+
+    Attributes:
+        text: The word.
+        tokens: Its tokens.
+    """
 
     text: str
     tokens: list[AlignedToken]
@@ -56,7 +68,7 @@ class AlignedWord:
 
     @property
     def marked(self) -> str:
-        """The word, what was bypassed in brackets.
+        """The word with bypassed tokens in brackets.
 
         >>> AlignedWord("abc", [AlignedToken(text, 0.0, 0.1, text in "bc") for text in (" ", "a", "b", "c")]).marked
         'a[bc]'
@@ -70,9 +82,15 @@ class AlignedWord:
 
 @dataclass(frozen=True)
 class AlignedUtterance:
-    """A transcript on its audio. score: of the path, with its weights.
+    """A transcript on its audio.
 
-    unwritten: start and end of the speech that the transcript lacks, in each gap between its tokens that has some.
+    Attributes:
+        id: The utterance's id.
+        channel: The channel of the audio file; None for all.
+        text: The normalised transcript.
+        score: The log-weight of the path.
+        words: The words.
+        unwritten: Start and end of speech that the transcript lacks, for each gap between tokens that has some.
     """
 
     id: str
@@ -83,26 +101,42 @@ class AlignedUtterance:
     unwritten: list[tuple[float, float]]
 
     def rows(self) -> list[tuple[float, float, str, str, float]]:
-        """Words and ★, in order: start, end, text, text with marks, and the share that was bypassed."""
+        """List words and ★ in the order of time.
+
+        Returns:
+            Start, end, text, text with marks, and the share that was bypassed.
+        """
         rows = [(w.start, w.end, w.text, w.marked, w.bypassed) for w in self.words]
         return sorted([*rows, *((start, end, "★", "★", 1.0) for start, end in self.unwritten)], key=lambda row: row[:2])
 
     def to_text(self) -> str:
-        """A line about the utterance, then a line with times for each word."""
+        """Format the alignment for a terminal.
+
+        Returns:
+            A line about the utterance, then a line with times for each word.
+        """
         tokens = [t for w in self.words for t in w.tokens]
         head = f"{self.id}: {sum(t.bypassed for t in tokens)} of {len(tokens)} tokens bypassed"
         head += f", {len(self.unwritten)} × unwritten speech" if self.unwritten else ""
         return "\n".join([head, *(f"{start:8.2f} {end:7.2f}  {marked}" for start, end, _, marked, _ in self.rows())])
 
     def to_ctm(self) -> str:
-        """NIST CTM: id, channel (from 1), start, duration, word, and as confidence the share that was not bypassed."""
+        """Format the alignment as NIST CTM.
+
+        Returns:
+            Lines of id, channel (from 1), start, duration, word, and as confidence the share that was not bypassed.
+        """
         return "\n".join(
             f"{self.id} {(self.channel or 0) + 1} {start:.3f} {end - start:.3f} {text} {1 - bypassed:.2f}"
             for start, end, text, _, bypassed in self.rows()
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert the alignment to JSON.
+
+        Returns:
+            Its content, with times in seconds.
+        """
         words = [
             {"text": w.text, "start": w.start, "end": w.end, "bypassed_share": round(w.bypassed, 3)}
             | {"tokens": [asdict(token) for token in w.tokens]}
@@ -121,9 +155,21 @@ def align_utterances(
     workers: int = 1,
     max_bad: float = 0.01,
 ) -> list[AlignedUtterance]:
-    """The best path of each utterance, in the manifest's order.
+    """Align the utterances of a manifest. Utterances that cannot be aligned are reported and skipped.
 
-    Utterances that cannot be aligned are reported and left out; more than `max_bad` of them are an error.
+    Args:
+        model: The recogniser.
+        utterances: The manifest's utterances.
+        wildcards: The graph.
+        cache: A folder of computed features; None computes them.
+        workers: Data-loading processes.
+        max_bad: The share of utterances that may be skipped.
+
+    Returns:
+        The alignments, in the manifest's order.
+
+    Raises:
+        WildCTCError: No utterance has a text, or too many were skipped.
     """
     rejects = Rejects(max_bad)
     usable = []
@@ -146,7 +192,21 @@ def align_utterances(
 
 
 def align(model: Recognizer, utterance: Utterance, logits: torch.Tensor, wildcards: Wildcards) -> AlignedUtterance:
-    """The best path of one utterance through its logits (T, V)."""
+    """Align one utterance.
+
+    Args:
+        model: The recogniser.
+        utterance: The utterance.
+        logits: (T, V), its logits.
+        wildcards: The graph.
+
+    Returns:
+        The best path.
+
+    Raises:
+        UtteranceError: The transcript is too long for its audio.
+        WildCTCError: The logits are not numbers.
+    """
     units = model.units
     labels = units.encode(utterance.text)
     words = units.words(labels)

@@ -1,4 +1,4 @@
-"""A manifest through a trained recogniser: logits of its utterances, and their transcriptions."""
+"""Run a manifest through a trained recogniser: logits of its utterances, and their transcriptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.features.cache import FeatureCache
 from wildctc.features.front_end import FrontEnd, NotFinite, extract
 from wildctc.files import check_writable
-from wildctc.progress import progress
+from wildctc.progress import RealTime, progress
 from wildctc.recognizer.decoding import best_hypothesis
 from wildctc.recognizer.model import Recognizer
 from wildctc.recognizer.partials import Partials, left_out, manifest_digest
@@ -41,24 +41,23 @@ def decode_manifest(
     workers: int = 1,
     max_bad: float = 0.01,
 ) -> tuple[list[Decoded], Rejects]:
-    """Decode `utterances` into `output` (see `read_hyps`), doing only what a call that was stopped has not done.
+    """Decode utterances into a hypothesis file (see `read_hyps`). A call that was stopped resumes.
 
-    The file has a row for each utterance, in the manifest's order; one whose audio cannot be used has a row that says
-    why.
+    The file has a row for each utterance, in the manifest's order. If its audio cannot be used, the row has the reason.
 
     Args:
         model: The recogniser.
         utterances: The manifest's utterances.
         output: The file to write. Until all is done, the rows are in `output`.*.partial.
         beam: Prefixes kept; 1 is greedy.
-        processes: Those that share the work.
-        cache: A folder of features, as in training.
+        processes: The processes that share the work.
+        cache: A folder of computed features; None computes them.
         workers: Data-loading processes.
-        max_bad: The share of utterances that may be left out: the limit of the rejects that are returned.
+        max_bad: The share of utterances that may be skipped: the limit of the rejects that are returned.
 
     Returns:
-        What was decoded, in the manifest's order, and the utterances that were not; whether these are too many is for
-        the caller to check.
+        What was decoded, in the manifest's order, and the utterances that were skipped. The caller checks whether these
+        are too many.
     """
     check_writable(output)
     settings = {"weights": model.fingerprint(), "beam": beam, "utterances": manifest_digest(utterances)}
@@ -66,7 +65,8 @@ def decode_manifest(
     done = partials.done()
     if done:
         _log.info("%s: resuming, %s of %s utterances are done", output, f"{len(done):,}", f"{len(utterances):,}")
-    # Dealt out first: then the batches, and with them the last bits, are those of a call that was not stopped.
+    # Share all utterances first, then remove those that are done: the batches, and with them the last bits, are then
+    # the same as in a call that was not stopped.
     mine = [u for u in processes.share(sorted(utterances, key=_by_duration)) if u.id not in done]
     batches = _decode_batches(model, mine, beam=beam, references=_have_text(utterances), cache=cache, workers=workers)
     partials.append(map(_row, batch) for batch in batches)
@@ -87,11 +87,22 @@ def decode_utterances(
     workers: int = 1,
     max_bad: float = 0.01,
 ) -> list[Decoded]:
-    """The best transcription of each utterance, in the manifest's order, by prefix beam search (beam 1: greedy).
+    """Decode utterances by prefix beam search. Those whose audio cannot be used are reported and skipped.
 
-    References are normalised as the model's units normalise; a manifest without any text has none. Utterances whose
-    audio cannot be used are reported and left out; more than `max_bad` of them are an error. cache: a folder of
-    features, as in training.
+    Args:
+        model: The recogniser.
+        utterances: The manifest's utterances. References are normalised as the model's units normalise; a manifest
+            without any text has none.
+        beam: Prefixes kept; 1 is greedy.
+        cache: A folder of computed features; None computes them.
+        workers: Data-loading processes.
+        max_bad: The share of utterances that may be skipped.
+
+    Returns:
+        The best transcription of each utterance, in the manifest's order.
+
+    Raises:
+        WildCTCError: Too many utterances were skipped.
     """
     rejects = Rejects(max_bad)
     found: dict[str, Decoded] = {}
@@ -116,7 +127,7 @@ def _decode_batches(
     cache: str | Path | None = None,
     workers: int = 1,
 ) -> Iterator[list[Decoded | UtteranceError]]:
-    """Decode batch by batch, from short to long; an utterance that cannot be decoded gives the reason why.
+    """Decode batch by batch, from short to long; an utterance that cannot be decoded gives the reason.
 
     references: whether the utterances' texts are references.
     """
@@ -153,11 +164,23 @@ def _row(found: Decoded | UtteranceError) -> dict[str, Any]:
 
 
 class GivesLogits(Protocol):
-    """A recogniser, or another model with a front end of its own."""
+    """A model with a front end: a `Recognizer`, or a checkpoint of another library."""
 
     @property
-    def front_end(self) -> FrontEnd: ...
-    def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]: ...
+    def front_end(self) -> FrontEnd:
+        """Converts audio to features."""
+        ...
+
+    def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        """Compute the logits of a batch.
+
+        Args:
+            features: (T, F) of each utterance, from the front end, not normalised.
+
+        Returns:
+            (T', V) of each utterance, float32 on the CPU.
+        """
+        ...
 
 
 def logits_batches(
@@ -169,27 +192,50 @@ def logits_batches(
     workers: int = 1,
     title: str = "decoding",
 ) -> Iterator[list[tuple[Utterance, torch.Tensor]]]:
-    """What `utterance_logits` gives, in the batches that went through the encoder."""
+    """Compute logits under a progress bar, shortest utterances first.
+
+    Args:
+        model: The model.
+        utterances: The utterances.
+        rejects: Gets the utterances whose audio cannot be used.
+        cache: A folder of computed features; None computes them.
+        workers: Data-loading processes.
+        title: What the progress bar shows.
+
+    Yields:
+        The batches that went through the encoder: each utterance with its logits (T', V).
+    """
     order = sorted(utterances, key=_by_duration)
     loader = DataLoader(
         _Features(order, model.front_end, cache),
         batch_size=None, num_workers=workers, collate_fn=_as_it_is, generator=torch.Generator(),
     )  # fmt: skip
     with progress(total=len(order), desc=title, unit="utt", leave=False) as bar:
+        rate = RealTime(bar)
         for batch in _batches(order, loader, model.front_end.frame_rate, rejects):
             logits = model.batch_logits([x for _, x in batch])
             yield [(utterance, found) for (utterance, _), found in zip(batch, logits, strict=True)]
+            rate.add(sum(len(x) for _, x in batch) / model.front_end.frame_rate)
             bar.update(len(batch))
 
 
 class Collected(Rejects):
-    """Keeps what is wrong until it is asked for; it is reported when all is done."""
+    """Collects rejected utterances without reporting them. The caller reports them when all is done."""
 
     def add(self, error: UtteranceError) -> None:
+        """Keep an error.
+
+        Args:
+            error: Which utterance is rejected, and why.
+        """
         self.errors[str(error)] = error
 
     def take(self) -> list[UtteranceError]:
-        """What came in since the last call."""
+        """Take the errors that were added since the last call.
+
+        Returns:
+            The errors.
+        """
         found, self.errors = list(self.errors.values()), {}
         return found
 
@@ -210,7 +256,7 @@ def _batches(
         if isinstance(x, UtteranceError):
             rejects.add(x)
             continue
-        if isinstance(x, WildCTCError):  # not one utterance's fault: a cache that cannot be written
+        if isinstance(x, WildCTCError):  # not about one utterance, such as a cache that cannot be written
             raise x
         longest = max(longest, len(x))
         if batch and longest * (len(batch) + 1) > BATCH_SECONDS * frame_rate:
@@ -222,7 +268,7 @@ def _batches(
 
 
 class _Features(Dataset[np.ndarray | WildCTCError]):
-    """Item i: the features of utterance i (frames, dim), or what is wrong with its audio."""
+    """Item i is the features (frames, dim) of utterance i, or the error about its audio."""
 
     def __init__(self, utterances: Sequence[Utterance], front_end: FrontEnd, cache: str | Path | None) -> None:
         self.utterances, self.front_end = utterances, front_end
@@ -241,5 +287,5 @@ class _Features(Dataset[np.ndarray | WildCTCError]):
             return extract(self.front_end, load_audio(utterance, self.front_end.sampling_rate))
         except NotFinite as error:
             return UtteranceError(utterance, str(error))
-        except WildCTCError as error:  # returned, since a worker's exception would reach the user as a traceback
+        except WildCTCError as error:  # returned, because an exception in a worker would be a traceback
             return error

@@ -1,7 +1,7 @@
-"""From logits to text: greedy, and prefix beam search without a language model.
+"""Decode logits to text: greedily, or by prefix beam search without a language model.
 
-Greedy takes the best path; the beam sums over all alignments of a prefix, which is what CTC trains. The search itself
-is flashlight-text's, in C++: three things about it that one must know are written down in `_search`.
+Greedy decoding takes the best path. The beam sums over all alignments of a prefix, which is what CTC trains. The search
+itself is flashlight-text's, in C++; comments in `_search` explain its options.
 """
 
 from collections.abc import Sequence
@@ -12,21 +12,36 @@ from torch import Tensor
 
 from wildctc.errors import MissingExtra, WildCTCError
 
-# A frame's labels beyond the best 40 hold next to no probability, and 200 of them would cost five times as much.
+# Labels beyond a frame's best 40 have almost no probability, and 200 labels would take five times as long.
 _LABELS_PER_FRAME = 40
-# Prefixes this far (in nats) below the best cannot come back.
+# Prefixes that are this many nats below the best are dropped: they cannot become the best again.
 _SCORE_WINDOW = 50.0
 
 
 class DecodesIds(Protocol):
-    """What decoding asks of units: label ids to text."""
+    """Units that convert labels to text."""
 
-    def decode(self, ids: Sequence[int], /) -> str: ...
+    def decode(self, ids: Sequence[int], /) -> str:
+        """Convert labels to text.
+
+        Args:
+            ids: Labels without blanks.
+
+        Returns:
+            The text.
+        """
+        ...
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One transcription: label ids without blanks, their text, and its natural-log probability."""
+    """One transcription.
+
+    Attributes:
+        ids: Labels without blanks.
+        text: Their text.
+        score: Its natural-log probability.
+    """
 
     ids: list[int]
     text: str
@@ -34,7 +49,17 @@ class Hypothesis:
 
 
 def greedy(logits: Tensor, blank: int = 0) -> tuple[list[int], float]:
-    """The labels of the best path through logits (T, C), and that path's log-probability.
+    """Find the labels of the best path.
+
+    Args:
+        logits: (T, C).
+        blank: The label of the blank.
+
+    Returns:
+        The labels, and the log-probability of the path.
+
+    Raises:
+        WildCTCError: Logits are not numbers.
 
     >>> import torch
     >>> ids, score = greedy(torch.tensor([[0.0, 9, 0], [0, 9, 0], [9, 0, 0], [0, 9, 0], [0, 0, 9]]))
@@ -46,10 +71,22 @@ def greedy(logits: Tensor, blank: int = 0) -> tuple[list[int], float]:
 
 
 def beam_search(logits: Tensor, units: DecodesIds, beam: int = 10, blank: int = 0) -> list[Hypothesis]:
-    """The most probable label sequences of logits (T, C), best first, at most `beam` of them.
+    """Find the most probable label sequences by prefix beam search.
 
-    A score is the log-probability of the label sequence: the sum over those of its alignments that the beam kept, so
-    never more than the true one. No frames at all give the empty text with score 0.
+    A score is the log-probability of the label sequence, summed over those of its alignments that the beam kept, so it
+    is never above the true one.
+
+    Args:
+        logits: (T, C). Without frames, the result is the empty text with score 0.
+        units: Convert labels to text.
+        beam: Prefixes kept.
+        blank: The label of the blank.
+
+    Returns:
+        At most `beam` hypotheses, best first.
+
+    Raises:
+        WildCTCError: The beam is less than 1, or logits are not numbers.
 
     >>> import torch
     >>> class Letters:
@@ -74,7 +111,19 @@ def beam_search(logits: Tensor, units: DecodesIds, beam: int = 10, blank: int = 
 
 
 def best_hypothesis(logits: Tensor, units: DecodesIds, beam: int = 10, blank: int = 0) -> Hypothesis:
-    """The best hypothesis of logits (T, C) by prefix beam search; beam=1 is greedy.
+    """Find the best hypothesis by prefix beam search.
+
+    Args:
+        logits: (T, C).
+        units: Convert labels to text.
+        beam: Prefixes kept; 1 is greedy.
+        blank: The label of the blank.
+
+    Returns:
+        The hypothesis.
+
+    Raises:
+        WildCTCError: The beam is less than 1, or logits are not numbers.
 
     >>> import torch
     >>> class Letters:
@@ -90,7 +139,7 @@ def best_hypothesis(logits: Tensor, units: DecodesIds, beam: int = 10, blank: in
 
 
 def _log_probs(logits: Tensor, blank: int) -> Tensor:
-    """Checked log-probabilities (T, C), float32, contiguous, on the CPU."""
+    """Compute log-probabilities (T, C), float32, contiguous, on the CPU, and check them."""
     if logits.ndim != 2:
         raise ValueError(f"logits must have shape (frames, labels), got {tuple(logits.shape)}")
     if not 0 <= blank < logits.shape[1]:
@@ -106,27 +155,28 @@ def _log_probs(logits: Tensor, blank: int) -> Tensor:
 
 
 def _search(log_probs: Tensor, beam: int, blank: int) -> list[Any]:
-    """flashlight-text's results for log_probs (T, C), best first; `tokens` is a path with a blank more at each end."""
+    """Run flashlight-text on log_probs (T, C). Results are best first; `tokens` have an extra blank at both ends."""
     try:
         from flashlight.lib.text import decoder as flashlight
     except ImportError as error:
         raise MissingExtra("flashlight-text", "train") from error
 
     options = flashlight.LexiconFreeDecoderOptions(
-        # A prefix that ends in a blank and the same one ending in its label are two entries until the last frame.
+        # Until the last frame, a prefix has two entries: one that ends in a blank, and one that ends in its label.
         beam_size=2 * beam,
         beam_size_token=min(log_probs.shape[1], _LABELS_PER_FRAME),
         beam_threshold=_SCORE_WINDOW,
         lm_weight=0.0,
         sil_score=0.0,
-        log_add=True,  # sum over alignments; otherwise it is the best path again
+        log_add=True,  # sum over alignments; False would give the best path
         criterion_type=flashlight.CriterionType.CTC,
     )
-    # The search starts "in silence": were that a label, its first occurrence would pass for a repetition and be lost.
+    # The third argument is the label of silence, with which the search starts. It must be the blank: any other label
+    # would be lost at its first occurrence, as a repetition.
     search = flashlight.LexiconFreeDecoder(options, flashlight.ZeroLM(), blank, blank, [])
     return search.decode(log_probs.data_ptr(), *log_probs.shape)
 
 
 def _collapse(path: Sequence[int], blank: int) -> list[int]:
-    """A frame-level path to labels: repetitions merged, then blanks removed."""
+    """Convert a frame-level path to labels: merge repetitions, then remove blanks."""
     return [label for label, before in zip(path, [blank, *path], strict=False) if label not in (before, blank)]

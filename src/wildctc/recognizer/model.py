@@ -1,7 +1,7 @@
-"""A recogniser: front end, normalisation, encoder and output layer, as one thing that can be saved and loaded.
+"""A recogniser: front end, normalisation, encoder and output layer, saved and loaded together.
 
-The front end is frozen and runs outside of torch (its features are cached during training); everything that has
-weights is in the module, the per-dimension statistics of the features included.
+The front end is frozen and runs outside of torch; training caches its features. Everything with weights is in the
+module, and so are the statistics of the features.
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ from wildctc.text.units import Units, load_units
 
 
 class _Network(nn.Module):
-    """All that has weights: statistics, mix of layers, encoder and output layer.
+    """Everything with weights: statistics, mix of layers, encoder and output layer.
 
-    shape: of a frame of features. encoder: as in `Recognizer`. outputs: how many units there are.
+    Args:
+        shape: The shape of a frame of features.
+        encoder: The arguments of `make_encoder`, as in `Recognizer`.
+        outputs: How many units there are.
     """
 
     mean: torch.Tensor
@@ -81,7 +84,11 @@ class Recognizer(_Network):
         return FeatureStats(self.mean.cpu().numpy(), self.std.cpu().numpy())
 
     def set_stats(self, stats: FeatureStats) -> None:
-        """Use other statistics."""
+        """Replace the statistics that features are normalised with.
+
+        Args:
+            stats: Mean and standard deviation of each dimension.
+        """
         self.mean.copy_(torch.from_numpy(stats.mean))
         self.std.copy_(torch.from_numpy(stats.std))
 
@@ -104,13 +111,25 @@ class Recognizer(_Network):
         return [time_in_audio(frame / rate, frames / rate, duration) for frame in range(frames + 1)]
 
     def output_lengths(self, lengths: torch.Tensor) -> torch.Tensor:
-        """Frames after the encoder for so many frames of features."""
+        """Compute how many frames the encoder makes.
+
+        Args:
+            lengths: (N,) frames of features.
+
+        Returns:
+            (N,) frames of logits.
+        """
         return self.encoder.output_lengths(lengths)
 
     def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (N, T', V) and their lengths (N,) from normalised features x (N, T, F) with lengths (N,).
+        """Compute logits.
 
-        x is (N, T, layers, F) if the front end gives layers.
+        Args:
+            x: (N, T, F) normalised features; (N, T, layers, F) if the front end gives layers.
+            lengths: (N,) frames of each utterance.
+
+        Returns:
+            Logits (N, T', V), and their lengths (N,).
         """
         y, y_lengths = self.encoder(self.mix(x), lengths)
         return self.output(y), y_lengths
@@ -118,25 +137,45 @@ class Recognizer(_Network):
     def transcribe(
         self, audio: Audio, *, sampling_rate: int | None = None, channel: int | None = None, beam: int = 10
     ) -> Transcript:
-        """Text, words with their times, and score of a file or of an array of samples, however long.
+        """Transcribe audio of any length.
 
-        sampling_rate: of an array. channel: counted from 0; None: the mean of all. beam: prefixes kept; 1 is greedy.
+        Args:
+            audio: A file, or an array of samples.
+            sampling_rate: Samples per second of an array.
+            channel: The channel, from 0; None takes the mean of all.
+            beam: Prefixes kept; 1 is greedy.
+
+        Returns:
+            The text, its words with their times, and its score.
         """
         return join(transcribe_pieces(self, open_recording(audio, sampling_rate, channel), beam))
 
     def logits(self, audio: Audio, *, sampling_rate: int | None = None, channel: int | None = None) -> torch.Tensor:
-        """Logits (T', V), float32 on the CPU, of one utterance, `frame_rate` frames a second; audio as in `transcribe`.
+        """Compute the logits of one utterance.
 
-        The audio is not cut, as that of `transcribe` is: memory grows with the square of its length.
+        The audio is not cut at pauses, so memory grows with the square of its length.
+
+        Args:
+            audio: A file, or an array of samples.
+            sampling_rate: Samples per second of an array.
+            channel: The channel, from 0; None takes the mean of all.
+
+        Returns:
+            (T', V), float32 on the CPU, with `frame_rate` frames per second.
         """
         wave = read_whole(audio, self.front_end.sampling_rate, sampling_rate, channel)
         return self.batch_logits([extract(self.front_end, wave)])[0]
 
     @torch.inference_mode()
     def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]:
-        """Logits (T', V), float32 on the CPU, of each utterance from raw front-end features (T, F).
+        """Compute the logits of a batch, without dropout.
 
-        Features too few for a single frame of the encoder give none (T' = 0).
+        Args:
+            features: (T, F) of each utterance, from the front end, not normalised.
+
+        Returns:
+            (T', V) of each utterance, float32 on the CPU. T' = 0 if the features are too few for a frame of the
+            encoder.
         """
         device, stats = self.mean.device, self.stats
         found = [torch.empty(0, len(self.units.tokens))] * len(features)
@@ -146,7 +185,7 @@ class Recognizer(_Network):
             return found
         x = [torch.from_numpy(stats.normalize(features[i])) for i in long_enough]
         training = self.training
-        self.eval()  # without dropout, in the middle of training too
+        self.eval()  # no dropout, even if this is called during training
         try:
             y, y_lengths = self(nn.utils.rnn.pad_sequence(x, batch_first=True).to(device), lengths[long_enough])
         finally:
@@ -156,7 +195,11 @@ class Recognizer(_Network):
         return found
 
     def fingerprint(self) -> str:
-        """A short hash of the weights and the units: of all that decides what is recognised, given the features."""
+        """Hash the weights and the units: everything that decides what is recognised, given the features.
+
+        Returns:
+            16 hexadecimal digits.
+        """
         digest = hashlib.sha256(self.units.fingerprint().encode())
         for name, tensor in self.state_dict().items():
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -164,7 +207,12 @@ class Recognizer(_Network):
         return digest.hexdigest()[:16]
 
     def save(self, folder: str | Path, card: str = "") -> None:
-        """Write all that inference needs: weights and statistics, configuration, units, and `card` as README.md."""
+        """Write everything that inference needs: weights and statistics, configuration and units.
+
+        Args:
+            folder: The model folder to write.
+            card: A description for README.md; "" writes none.
+        """
         folder = make_folder(Path(folder))
         self.describe(folder)
         if card:
@@ -173,7 +221,11 @@ class Recognizer(_Network):
         save_tensors(folder / "model.safetensors", self.state_dict(), {"units": self.units.fingerprint()})
 
     def describe(self, folder: Path) -> None:
-        """Write what a model folder holds beside the weights: configuration and units."""
+        """Write what a model folder has beside the weights: configuration and units.
+
+        Args:
+            folder: The model folder.
+        """
         self.units.save(folder)
         config = {
             "format": MODEL_FORMAT,
@@ -186,22 +238,34 @@ class Recognizer(_Network):
 
     @staticmethod
     def description(folder: Path) -> list[Path]:
-        """The files that `describe` writes; the last one for pieces of SentencePiece alone."""
+        """List the files that `describe` writes.
+
+        Args:
+            folder: The model folder.
+
+        Returns:
+            The paths; the last file exists only for SentencePiece units.
+        """
         return [folder / name for name in ("config.json", "units.json", "spm.model")]
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, trust_front_end: bool = False) -> Recognizer:
-        """The recogniser in a model folder, or in the `model/` of a run's folder; in eval mode, on the CPU.
+        """Load a recogniser.
 
-        The folder may come from a stranger: nothing in it is run, and nothing is built that its weights do not fill.
+        The folder may come from a stranger: nothing in it is executed, and nothing is built that is larger than its
+        weights.
 
         Args:
-            folder: of the model, or of the run.
-            trust_front_end: allow a front end that is no part of WildCTC, but a file, a folder or a model of the
-                Hugging Face hub that config.json names. One that was trained with on this machine is allowed anyway.
+            folder: A model folder, or a run's folder.
+            trust_front_end: Allow a front end that is not part of WildCTC, but a file, a folder or a model of the
+                Hugging Face hub that config.json names. A front end that was used for training on this machine is
+                always allowed.
 
         Returns:
-            The recogniser.
+            The recogniser, in eval mode, on the CPU.
+
+        Raises:
+            WildCTCError: There is no model, it is damaged, or its front end is not trusted.
         """
         folder = find_model(Path(folder))
         config, units = read_model_config(folder), load_units(folder)
@@ -217,7 +281,7 @@ class Recognizer(_Network):
 
     @classmethod
     def _from_config(cls, folder: Path, config: dict[str, Any], units: Units, tensors: Tensors) -> Recognizer:
-        """Built only if the tensors in the file of weights are those that the configuration asks for."""
+        """Build the model only if the tensors in the file are those that the configuration needs."""
         front_end, encoder = config["front_end"], config["encoder"]
         try:
             shape = make_front_end(front_end).shape
@@ -240,7 +304,7 @@ class Recognizer(_Network):
 
 
 def _in_outline(shape: Sequence[int], encoder: dict[str, Any], outputs: int) -> _Network:
-    """The network with shapes, but without memory for its weights."""
+    """Build the network with shapes, but without memory for its weights."""
     try:
         with torch.device("meta"):
             return _Network(shape, encoder, outputs)
@@ -249,7 +313,17 @@ def _in_outline(shape: Sequence[int], encoder: dict[str, Any], outputs: int) -> 
 
 
 def find_model(folder: Path) -> Path:
-    """The model folder itself, or the one inside a run's folder."""
+    """Find the model in a folder.
+
+    Args:
+        folder: A model folder, or a run's folder.
+
+    Returns:
+        The model folder.
+
+    Raises:
+        WildCTCError: There is no model.
+    """
     for candidate in (folder / "model", folder):
         if (candidate / "model.safetensors").is_file():
             return candidate

@@ -1,7 +1,7 @@
-"""The files of a model folder, which may come from a stranger: what they claim is checked before anything is built.
+"""Read the files of a model folder. They may come from a stranger, so everything is checked before anything is built.
 
-A few bytes of JSON can ask for any amount of memory and time. So the shapes in the header of the weights are read
-first, which are as large as the file itself, and the configuration has to agree with them.
+A few bytes of JSON can ask for any amount of memory and time. The shapes in the header of the weights are therefore
+read first. They are as large as the file itself, and the configuration must agree with them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,17 @@ Tensors = dict[str, tuple[str, tuple[int, ...]]]  # name → type, as safetensor
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:
-    """config.json, with `front_end` and `encoder` as objects, and `units` as text."""
+    """Read config.json.
+
+    Args:
+        folder: The model folder.
+
+    Returns:
+        Its content; `front_end` and `encoder` are objects, `units` is text.
+
+    Raises:
+        WildCTCError: The file is missing, not valid, or of another format.
+    """
     path = folder / "config.json"
     config = read_json(path, _CONFIG_BYTES)
     if not isinstance(config, dict):
@@ -47,9 +57,18 @@ def read_model_config(folder: Path) -> dict[str, Any]:
 
 
 def read_header(path: Path) -> tuple[Tensors, dict[str, Any]]:
-    """Types and shapes of the tensors in a safetensors file, and its state; no tensor is loaded.
+    """Read types and shapes of the tensors in a safetensors file, without loading a tensor.
 
-    safetensors itself checks that the tensors fill the file exactly, so they are no larger than it.
+    safetensors checks that the tensors fill the file exactly, so they cannot be larger than it.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Name → type and shape; and the state that is stored with the weights.
+
+    Raises:
+        WildCTCError: The file cannot be read.
     """
     try:
         from safetensors import SafetensorError, safe_open
@@ -72,9 +91,16 @@ def read_header(path: Path) -> tuple[Tensors, dict[str, Any]]:
 
 
 def check_shapes(folder: Path, tensors: Tensors, expected: Mapping[str, torch.Tensor], blocks: int) -> None:
-    """Refuse weights that are not those of the configuration.
+    """Refuse weights that do not match the configuration.
 
-    expected: the tensors of a network with one block, which the others repeat; their values do not matter.
+    Args:
+        folder: The model folder, for errors.
+        tensors: Types and shapes in the file.
+        expected: The tensors of a network with one block, which the other blocks repeat. Their values do not matter.
+        blocks: The number of blocks in the configuration.
+
+    Raises:
+        WildCTCError: A tensor is missing, or has another shape or type.
     """
     block = "encoder.blocks.0."
     inside = {name.removeprefix(block): tensor for name, tensor in expected.items() if name.startswith(block)}
@@ -112,7 +138,15 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def check_weights(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
-    """Refuse weights with which every output would be NaN."""
+    """Refuse weights with which every output would be NaN.
+
+    Args:
+        folder: The model folder, for errors.
+        weights: The tensors.
+
+    Raises:
+        WildCTCError: A weight is not finite, or a deviation is too small.
+    """
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise WildCTCError(f"{folder}: {name} holds NaN or infinite numbers; has training diverged? {_ADVICE}")

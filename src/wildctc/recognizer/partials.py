@@ -1,8 +1,8 @@
-"""Rows of JSON that are kept as they are made, so that work on a manifest can be stopped and resumed.
+"""Keep rows of JSON as they are made, so that work on a manifest can be stopped and resumed.
 
-Each process appends its rows to a partial file of its own beside the output, `OUTPUT.<rank>.partial`. When all rows are
-there the first process writes the output, in the manifest's order, and removes the partial files. A partial file begins
-with a header (what the rows depend on), and a blank line ends each batch: rows after the last blank line do not count.
+Each process appends its rows to its own partial file beside the output, `OUTPUT.<rank>.partial`. When all rows exist,
+the first process writes the output, in the manifest's order, and removes the partial files. A partial file begins with
+a header (what the rows depend on). A blank line ends each batch: rows after the last blank line do not count.
 """
 
 from __future__ import annotations
@@ -25,27 +25,52 @@ Row = dict[str, Any]
 
 
 def row_line(row: Row) -> str:
-    """A row as its line of the file."""
+    """Convert a row to a line of the file.
+
+    Args:
+        row: The row.
+
+    Returns:
+        JSON and a newline.
+    """
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def left_out(error: UtteranceError) -> Row:
-    """The row of an utterance that cannot be used: it says why."""
+    """Make the row of an utterance that cannot be used.
+
+    Args:
+        error: Which utterance, and why.
+
+    Returns:
+        A row with the id and the reason.
+    """
     return {"id": error.id, "left_out": error.reason}
 
 
 def manifest_digest(utterances: Sequence[Utterance]) -> str:
-    """A short hash of what the rows of a manifest depend on."""
+    """Hash what the rows of a manifest depend on.
+
+    Args:
+        utterances: The manifest's utterances.
+
+    Returns:
+        16 hexadecimal digits.
+    """
     content = [(u.id, u.start, u.duration, u.channel, u.text) for u in utterances]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Partials:
-    """The partial files of `output`.
+    """The partial files of an output.
 
-    kind: the command, such as "probe"; the header is {kind: settings}. deciding: the settings that must be the same
-    for rows to be taken over, and what another value means ("another model").
+    Attributes:
+        output: The file to write.
+        kind: The command, such as "probe". The header is {kind: settings}.
+        settings: What the rows depend on.
+        deciding: The settings that must be the same to resume → how an error names another value ("another model").
+        processes: The processes that share the work.
     """
 
     output: Path
@@ -65,13 +90,30 @@ class Partials:
         return row_line({self.kind: self.settings})
 
     def done(self) -> set[str]:
-        """The ids of all rows in partial files. Call it in every process, before any of them appends."""
+        """Find the rows that exist. Call it in every process, before any of them appends.
+
+        Returns:
+            The ids of all rows in partial files.
+
+        Raises:
+            WildCTCError: A partial file is damaged, or was made with other settings.
+        """
         found = {id for path in self.paths for id in self.index(path)}
         self.processes.barrier()
         return found
 
     def index(self, path: Path) -> dict[str, int]:
-        """Where the row of each utterance begins, in a partial file or in a finished one with a header."""
+        """Find where each row begins.
+
+        Args:
+            path: A partial file, or a finished file with a header.
+
+        Returns:
+            Utterance id → position in bytes.
+
+        Raises:
+            WildCTCError: The file is damaged, or was made with other settings.
+        """
         found: dict[str, int] = {}
         batch: dict[str, int] = {}
         position = 0
@@ -90,7 +132,14 @@ class Partials:
         return found if path != self.output else found | batch
 
     def append(self, batches: Iterable[Iterable[Row]]) -> None:
-        """Write rows to this process's partial file, a batch at a time."""
+        """Append rows to this process's partial file, a batch at a time.
+
+        Args:
+            batches: The rows of each batch.
+
+        Raises:
+            WildCTCError: Another process is writing the file.
+        """
         part = self.output.with_name(f"{self.output.name}.{self.processes.rank}.partial")
         with writing(part), open(part, "a+b") as file:
             _lock(file, part)
@@ -102,9 +151,13 @@ class Partials:
                 file.flush()
 
     def merge(self, ids: Iterable[str], header: str = "") -> None:
-        """Write the output: `header`, then the rows of `ids`; row by row, since all may not fit into memory.
+        """Write the output, row by row, because all rows together may not fit into memory.
 
-        Call it in every process, when it has appended its rows.
+        Call it in every process, after it has appended its rows.
+
+        Args:
+            ids: The utterances, in the order of the output.
+            header: What comes before the rows.
         """
         self.processes.barrier()
         if self.processes.first:
@@ -132,7 +185,18 @@ class Partials:
                 part.unlink()
 
     def parse(self, line: bytes, path: Path) -> Row:
-        """The row of a line; WildCTCError if it is none."""
+        """Parse a line.
+
+        Args:
+            line: The line.
+            path: Its file, for errors.
+
+        Returns:
+            The row.
+
+        Raises:
+            WildCTCError: The line is not a JSON object.
+        """
         try:
             return dict(json.loads(line))
         except (ValueError, TypeError):
@@ -151,7 +215,7 @@ class Partials:
 
 
 def _lock(file: IO[bytes], part: Path) -> None:
-    """Keep a second command from writing the same rows."""
+    """Prevent a second command from writing the same rows."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

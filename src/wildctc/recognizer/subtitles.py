@@ -1,4 +1,4 @@
-"""Transcripts as subtitles: SubRip (.srt) and WebVTT (.vtt)."""
+"""Format transcripts as subtitles: SubRip (.srt) and WebVTT (.vtt)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from itertools import accumulate, pairwise
 from wildctc.recognizer.transcription import Transcript, Word
 from wildctc.terminal import cut_to_width, display_width
 
-# What broadcasters ask for, more or less: two lines of 42 characters, 7 seconds, gone within a pause.
+# About what broadcasters use: two lines of 42 characters, at most 7 seconds.
 LINE = 42
 LINES = 2
 _LONGEST = 7.0  # seconds
-_SHORTEST = 1.0  # seconds, where the next one leaves so much time
-_PAUSE = 1.0  # seconds without a word after which a new one begins
-_LINGER = 0.3  # seconds that it stays after its last letter: a letter is heard longer than a CTC model marks it
+_SHORTEST = 1.0  # seconds, if the next subtitle starts late enough
+_PAUSE = 1.0  # seconds without a word that end a subtitle
+_LINGER = 0.3  # seconds that a subtitle stays after its last letter: a sound lasts longer than a CTC model marks it
 
 
 @dataclass(frozen=True)
 class Cue:
-    """Lines of text that are shown from second `start` to `end`."""
+    """One subtitle.
+
+    Attributes:
+        start: Second at which it appears.
+        end: Second at which it disappears.
+        lines: Its lines.
+    """
 
     start: float
     end: float
@@ -29,7 +35,14 @@ class Cue:
 
 
 def to_srt(transcript: Transcript) -> str:
-    """
+    """Format a transcript as SubRip.
+
+    Args:
+        transcript: The transcript, with the times of its words.
+
+    Returns:
+        The content of an .srt file.
+
     >>> print(to_srt(Transcript("good night", [Word("good", 0.5, 0.9), Word("night", 1.0, 1.7)], -1.0, 5.0)), end="")
     1
     00:00:00,500 --> 00:00:02,000
@@ -43,7 +56,14 @@ def to_srt(transcript: Transcript) -> str:
 
 
 def to_vtt(transcript: Transcript) -> str:
-    """
+    """Format a transcript as WebVTT.
+
+    Args:
+        transcript: The transcript, with the times of its words.
+
+    Returns:
+        The content of a .vtt file.
+
     >>> print(to_vtt(Transcript("a<b", [Word("a<b", 3600.5, 3601.9)], -1.0, 4000.0)), end="")
     WEBVTT
     <BLANKLINE>
@@ -58,7 +78,14 @@ def to_vtt(transcript: Transcript) -> str:
 
 
 def cues(transcript: Transcript) -> list[Cue]:
-    """Subtitles in order, none over another and none past the end of the audio."""
+    """Divide a transcript into subtitles.
+
+    Args:
+        transcript: The transcript, with the times of its words.
+
+    Returns:
+        Subtitles in order. They do not overlap, and none ends after the audio.
+    """
     groups = list(_groups(transcript.words))
     limits = [group[0].start for group in groups[1:]] + [transcript.duration]
     return [
@@ -68,7 +95,7 @@ def cues(transcript: Transcript) -> list[Cue]:
 
 
 def _groups(words: list[Word]) -> Iterator[list[Word]]:
-    """Words that are shown together: until there is a pause, or no room, or it would take too long."""
+    """Group words that are shown together: until there is a pause, no room is left, or it would take too long."""
     group: list[Word] = []
     for word in [part for whole in words for part in _parts(whole)]:
         pause = bool(group) and word.start - group[-1].end >= _PAUSE
@@ -92,7 +119,7 @@ def _lines(words: list[Word]) -> list[str]:
 
 
 def _parts(word: Word) -> list[Word]:
-    """A word that fills more than a line, as in scripts without spaces, in parts of its text and of its time."""
+    """Divide a word that is longer than a line, as in scripts without spaces, into parts of its text and time."""
     ends = accumulate(len(piece) for piece in cut_to_width(word.text, LINE))
     seconds = (word.end - word.start) / max(1, len(word.text))
     return [

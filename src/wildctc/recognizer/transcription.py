@@ -1,4 +1,4 @@
-"""From audio to a transcript with the times of its words."""
+"""Transcribe audio, with the times of words."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from wildctc.text.units import Units
 
 @dataclass(frozen=True)
 class Word:
-    """A word and when it was said, in seconds from the beginning of the audio.
+    """A word and its time.
 
-    A CTC model marks sounds rather than their extent: a word begins with its first letter and ends with its last.
+    A CTC model marks sounds, not their extent: a word begins with its first letter and ends with its last.
+
+    Attributes:
+        text: The word.
+        start: Seconds from the start of the audio.
+        end: Seconds from the start of the audio.
     """
 
     text: str
@@ -32,7 +37,14 @@ class Word:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What was said in so many seconds of audio. score: natural-log probability of the text."""
+    """What was said in a piece of audio.
+
+    Attributes:
+        text: The text.
+        words: Its words with their times.
+        score: The natural-log probability of the text.
+        duration: Seconds of audio.
+    """
 
     text: str = ""
     words: list[Word] = field(default_factory=list)
@@ -40,24 +52,66 @@ class Transcript:
     duration: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; times are rounded to milliseconds."""
+        """Convert the transcript to JSON.
+
+        Returns:
+            Its content; times are rounded to milliseconds.
+        """
         words = [asdict(w) | {"start": round(w.start, 3), "end": round(w.end, 3)} for w in self.words]
         return {"text": self.text, "duration": round(self.duration, 3), "score": round(self.score, 4), "words": words}
 
 
 class Transcriber(Protocol):
-    """What transcription asks of a model: `Recognizer` has it."""
+    """What transcription needs of a model. `Recognizer` has it."""
 
     @property
-    def front_end(self) -> FrontEnd: ...
+    def front_end(self) -> FrontEnd:
+        """Converts audio to features."""
+        ...
+
     @property
-    def units(self) -> Units: ...
-    def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]: ...
-    def times(self, frames: int, duration: float) -> list[float]: ...
+    def units(self) -> Units:
+        """What the model writes."""
+        ...
+
+    def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        """Compute the logits of a batch.
+
+        Args:
+            features: (T, F) of each utterance, from the front end, not normalised.
+
+        Returns:
+            (T', V) of each utterance.
+        """
+        ...
+
+    def times(self, frames: int, duration: float) -> list[float]:
+        """Compute when each frame of logits starts, and when the last one ends.
+
+        Args:
+            frames: The number of frames.
+            duration: Seconds of audio.
+
+        Returns:
+            frames + 1 times in seconds.
+        """
+        ...
 
 
 def transcribe_pieces(model: Transcriber, sound: Recording, beam: int = 10) -> Iterator[Transcript]:
-    """The transcript of each piece of a sound, cut at pauses; words have their times in the whole."""
+    """Transcribe a recording piece by piece. It is cut at pauses.
+
+    Args:
+        model: The recogniser.
+        sound: The recording.
+        beam: Prefixes kept; 1 is greedy.
+
+    Yields:
+        The transcript of each piece. The times of words count from the start of the recording.
+
+    Raises:
+        WildCTCError: The samples or features are not finite.
+    """
     for start, end, wave in sound.pieces(model.front_end.sampling_rate):
         try:
             [logits] = model.batch_logits([extract(model.front_end, wave)])
@@ -70,7 +124,13 @@ def transcribe_pieces(model: Transcriber, sound: Recording, beam: int = 10) -> I
 
 
 def join(pieces: Iterable[Transcript]) -> Transcript:
-    """Consecutive pieces as one transcript.
+    """Join consecutive pieces.
+
+    Args:
+        pieces: Their transcripts.
+
+    Returns:
+        One transcript.
 
     >>> join([Transcript("good", [], -1.0, 2.0), Transcript(), Transcript("night", [], -0.5, 1.0)])
     Transcript(text='good night', words=[], score=-1.5, duration=3.0)
@@ -82,7 +142,17 @@ def join(pieces: Iterable[Transcript]) -> Transcript:
 
 
 def time_words(logits: torch.Tensor, ids: list[int], units: Units, times: Sequence[float]) -> list[Word]:
-    """The words of label ids on the best path through logits (T, V); times: of its frames, and the end of the last."""
+    """Find the times of words on the best path.
+
+    Args:
+        logits: (T, V).
+        ids: The labels of the text.
+        units: Convert labels to text and words.
+        times: T + 1 seconds: when each frame starts, and when the last one ends.
+
+    Returns:
+        The words with their times.
+    """
     if not ids:
         return []
     [path] = wildcard_align(logits.unsqueeze(1), torch.tensor([ids]), [len(logits)], [len(ids)])
