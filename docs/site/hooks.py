@@ -15,6 +15,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
+FENCE = re.compile(r"^(```\w+) [\w ]+$", re.MULTILINE)  # "text layers": a block that a test reads
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".cff": "yaml", ".json": "json"}
 
 
@@ -34,7 +35,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make links lead where the linked file is on the site."""
+    """Make links lead where the linked file is on the site, and name the language alone where a block begins."""
     source = _source(page.file.src_uri)
 
     def rewrite(link: re.Match[str]) -> str:
@@ -43,7 +44,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return link[0]  # MkDocs reports it
         return link[1] + os.path.relpath(_uri(target), os.path.dirname(page.file.src_uri) or ".")
 
-    return LINK.sub(rewrite, markdown)
+    return LINK.sub(rewrite, FENCE.sub(r"\1", markdown))
 
 
 def _targets(page: Path) -> list[Path]:
