@@ -48,3 +48,22 @@ def test_a_file_gets_a_line_after_a_while(monkeypatch, leave):
 def test_without_tqdm_the_items_are_given_all_the_same(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
     assert list(progress.progress([1, 2, 3], desc="checks")) == [1, 2, 3]
+
+
+class Bar:
+    """What a bar shows beside itself."""
+
+    def set_postfix_str(self, text, refresh):
+        self.text, self.refresh = text, refresh
+
+
+def test_the_rate_is_speech_by_time(monkeypatch):
+    now = [10.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    bar = Bar()
+    rate = progress.RealTime(bar)
+    for time, seconds, text in ((12.0, 61.0, "30.5× real time"), (14.0, 939.0, "250× real time")):
+        now[0] = time
+        rate.add(seconds)
+        assert (bar.text, bar.refresh) == (text, False)
+    progress.RealTime([1, 2, 3]).add(1.0)  # without tqdm there is no bar

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,6 +37,29 @@ def progress(items: Iterable[Any] | None = None, **options: Any) -> Any:
         options = {"bar_format": _LINE} | options | {"file": _Lines()}
         options |= {"mininterval": _LOG_INTERVAL, "delay": _LOG_INTERVAL}
     return tqdm(items, disable=not is_first(), **options)
+
+
+class RealTime:
+    """Shows beside a progress bar how fast speech is processed: "31× real time"."""
+
+    def __init__(self, bar: Any) -> None:
+        """Start the clock.
+
+        Args:
+            bar: What `progress` returned.
+        """
+        self._bar, self._began, self._seconds = bar, time.monotonic(), 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count speech that has been processed. The bar shows it with its next update.
+
+        Args:
+            seconds: How much.
+        """
+        self._seconds += seconds
+        if hasattr(self._bar, "set_postfix_str"):
+            rate = self._seconds / max(time.monotonic() - self._began, 1e-3)
+            self._bar.set_postfix_str(f"{rate:.3g}× real time" if rate < 100 else f"{rate:.0f}× real time", False)
 
 
 class _Lines:

@@ -7,7 +7,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wildctc.commands.options import Add, add_limit_option, add_manifest_options, add_trust_option, load_model, weight
+from wildctc.commands.options import (
+    Add,
+    add_limit_option,
+    add_manifest_options,
+    add_trust_option,
+    add_workers_option,
+    load_model,
+    weight,
+)
 from wildctc.errors import WildCTCError
 
 if TYPE_CHECKING:
@@ -30,7 +38,7 @@ def register(add: Add) -> None:
     for name in ("--bypass", "--self-loop", "--word-bypass"):
         p.add_argument(name, type=weight, default=argparse.SUPPRESS, metavar="W", help="another weight, or none")
     p.add_argument("--cache", metavar="DIR", help="folder of computed features")
-    p.add_argument("--workers", type=int, default=1, help="data-loading processes (default 1)")
+    add_workers_option(p)
     add_trust_option(p)
     add_limit_option(p)
 

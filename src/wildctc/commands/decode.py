@@ -13,6 +13,7 @@ from wildctc.commands.options import (
     add_limit_option,
     add_manifest_options,
     add_trust_option,
+    add_workers_option,
     load_model_or_last,
     warn_about_references,
 )
@@ -37,7 +38,7 @@ def register(add: Add) -> None:
     )
     p.add_argument("--beam", type=int, default=10, help="prefixes kept (default 10); 1 is greedy")
     p.add_argument("--cache", metavar="DIR", help="folder of computed features")
-    p.add_argument("--workers", type=int, default=1, help="data-loading processes (default 1)")
+    add_workers_option(p)
     add_trust_option(p)
     add_limit_option(p)
 

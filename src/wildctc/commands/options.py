@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from wildctc.cores import available_cores
 from wildctc.text.normalisation import Normalizer
 
 if TYPE_CHECKING:
@@ -72,6 +73,18 @@ def add_manifest_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--audio-root", metavar="DIR", help="where the audio is now, if its folder was moved after `wildctc prepare`"
     )
+
+
+def add_workers_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says how many processes compute features.
+
+    Args:
+        parser: of the command.
+    """
+    parser.add_argument(
+        "--workers", type=int, default=available_cores(),
+        help="processes that compute features, or read them (default: as many as there are cores)",
+    )  # fmt: skip
 
 
 def add_trust_option(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from wildctc.commands.options import (
     add_manifest_options,
     add_text_options,
     add_trust_option,
+    add_workers_option,
     load_model,
     normalizer,
     weight,
@@ -35,7 +36,7 @@ def register(add: Add) -> None:
         help="log-weight of unwritten speech in the gaps (default 0); none: no such arcs",
     )
     p.add_argument("--cache", metavar="DIR", help="folder of computed features")
-    p.add_argument("--workers", type=int, default=1, help="data-loading processes (default 1)")
+    add_workers_option(p)
     add_trust_option(p)
     add_text_options(p)
     add_limit_option(p)

@@ -21,8 +21,8 @@ from wildctc.features.front_end import FrontEnd, NotFinite, extract
 from wildctc.files import Damaged, patiently, put_file, remove_parts
 
 _log = logging.getLogger(__name__)
-GB = 1e9
-ABANDONED = 3600.0  # seconds after which a part of a file is of a process that was killed
+_GB = 1e9
+_ABANDONED = 3600.0  # seconds after which a part of a file is of a process that was killed
 
 
 class FeatureCache:
@@ -106,7 +106,7 @@ class FeatureCache:
             return
         wanted = list(wanted)
         seconds, missing = self.seconds(wanted)
-        each = self.front_end.frame_rate * math.prod(self.front_end.shape) * np.float16().nbytes / GB
+        each = self.front_end.frame_rate * math.prod(self.front_end.shape) * np.float16().nbytes / _GB
         needed, more = seconds * each, missing * each
         if more == 0:
             return
@@ -115,7 +115,7 @@ class FeatureCache:
             "features: %.2f h at all speeds × %g frames a second × %s × 2 bytes = %s, of which %s are new, in %s",
             seconds / 3600, self.front_end.frame_rate, numbers, _size(needed), _size(more), self.directory,
         )  # fmt: skip
-        free = _free(self.directory) / GB
+        free = _free(self.directory) / _GB
         if needed > limit_gb:
             self._refuse(needed, needed, f"data.cache_limit_gb allows {limit_gb:g} GB")
         if more > free:  # what is new by its path may be there by its content, which takes longer to find out
@@ -201,7 +201,7 @@ class FeatureCache:
         """Keep features, and return those that are kept: another process may have been first."""
         if not self._wrote:
             self._wrote = True
-            remove_parts(self._parts, ABANDONED)
+            remove_parts(self._parts, _ABANDONED)
         file = io.BytesIO()
         try:
             np.save(file, features)

@@ -13,7 +13,7 @@ from wildctc.features.onnx import MOONSHINE, OnnxFrontEnd
 from wildctc.features.onnx_whisper import OnnxWhisperFrontEnd, takes_log_mel
 
 OURS = ("fbank", *MOONSHINE)  # no file or download that somebody else could name
-KNOWN = ("name", "num_bins", "layers", "threads")
+_KNOWN = ("name", "num_bins", "layers", "threads")
 
 
 class FrontEnd(Protocol):
@@ -105,8 +105,8 @@ def make_front_end(config: dict[str, Any]) -> FrontEnd:
     Returns:
         The front end.
     """
-    if unknown := config.keys() - set(KNOWN):
-        raise WildCTCError(f"front end: unknown setting {sorted(unknown)[0][:40]!r}; known: {', '.join(KNOWN)}")
+    if unknown := config.keys() - set(_KNOWN):
+        raise WildCTCError(f"front end: unknown setting {sorted(unknown)[0][:40]!r}; known: {', '.join(_KNOWN)}")
     name = str(config.get("name", "fbank"))
     if name == "fbank":
         return Fbank(config.get("num_bins", 80))

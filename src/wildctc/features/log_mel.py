@@ -12,7 +12,7 @@ SAMPLING_RATE = 16000
 WINDOW, HOP = 400, 160  # samples
 _STEP = 2 * HOP  # samples from one position of the encoder to the next: its second convolution has a stride of 2
 POSITION_RATE = SAMPLING_RATE / _STEP
-POSITIONS = 1500  # of a Whisper encoder: 30 s
+_POSITIONS = 1500  # of a Whisper encoder: 30 s
 
 
 def count_positions(samples: int) -> int:
@@ -30,7 +30,7 @@ def count_positions(samples: int) -> int:
     return 0 if samples < WINDOW else -(-samples // _STEP)
 
 
-def pieces(wave: np.ndarray, most: int = POSITIONS) -> Iterator[np.ndarray]:
+def pieces(wave: np.ndarray, most: int = _POSITIONS) -> Iterator[np.ndarray]:
     """Split a wave that is longer than the encoder takes into pieces of nearly equal length.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 from wildctc.errors import WildCTCError
 from wildctc.features.front_end import OURS, with_absolute_path
 
-VARIABLE = "WILDCTC_TRUST_FRONT_END"
+_VARIABLE = "WILDCTC_TRUST_FRONT_END"
 _log = logging.getLogger(__name__)
 
 
@@ -26,11 +26,11 @@ def check_trusted(config: dict[str, Any], where: Path, yes: bool = False) -> Non
             all front ends.
     """
     name = _full_name(config)
-    if yes or name in OURS or os.environ.get(VARIABLE) == "1" or name in _remembered():
+    if yes or name in OURS or os.environ.get(_VARIABLE) == "1" or name in _remembered():
         return
     raise WildCTCError(
         f"{where} names the front end {name[:200]!r}, which is no part of WildCTC; if you trust it, "
-        f"give --trust-front-end (in Python trust_front_end=True) or set {VARIABLE}=1"
+        f"give --trust-front-end (in Python trust_front_end=True) or set {_VARIABLE}=1"
     )
 
 

@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from wildctc.audio.sound_files import check_audio
+from wildctc.cores import available_cores
 from wildctc.corpora.manifest import load_manifest
 from wildctc.corpora.preparation import Rejects
 from wildctc.corpora.utterance import Utterance, UtteranceError
@@ -28,7 +29,7 @@ from wildctc.features.cache import FeatureCache
 from wildctc.features.stats import FeatureStats
 from wildctc.files import write_text
 from wildctc.lattice.feasibility import infeasible
-from wildctc.progress import progress
+from wildctc.progress import RealTime, progress
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.units import CharUnits, SentencePieceUnits, Units, name_characters
 from wildctc.text.word_weights import follow_words
@@ -36,6 +37,7 @@ from wildctc.training.config import DataConfig
 
 _log = logging.getLogger(__name__)
 _STATS_FROM = 2000  # utterances: more do not change a mean
+_WORTH_A_PROCESS = 50  # utterances: with fewer, a further process takes longer to start than it saves
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ def usable(
     """
     rejects = Rejects(config.max_bad, "--data.max_bad", 0 if quiet else 10, "--data.audio-root")
     readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
-    frames = _scan_once(record, readable, cache, speeds, config.workers, rejects, processes)
+    workers = _feature_workers(config, len(readable))
+    frames = _scan_once(record, readable, cache, speeds, workers, rejects, processes)
     heard = [u for u in readable if u.id in frames]
     tokens = {u.id: units.encode(u.text) for u in heard}
     too_long = _too_long(heard, tokens, frames, speeds, output_lengths, rejects) if heard else set()
@@ -163,6 +166,15 @@ def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureSt
     return FeatureStats.compute(cache.get(e.utterance, e.speed) for e in bar)
 
 
+def _feature_workers(config: DataConfig, utterances: int) -> int:
+    """How many processes compute features; `data.workers` is about batches, which mostly need none."""
+    if config.feature_workers is not None:
+        return config.feature_workers
+    if config.workers == 0 and torch.cuda.is_available():
+        return 0  # in this process, a Hugging Face model runs on the GPU
+    return max(config.workers, min(available_cores(), utterances // _WORTH_A_PROCESS))
+
+
 def _scan_once(
     record: Path,
     utterances: Sequence[Utterance],
@@ -202,9 +214,13 @@ def scan(
         sampler=processes.share(range(len(utterances))), worker_init_fn=one_thread,
     )  # fmt: skip
     mine: list[tuple[int, list[int] | WildCTCError]] = []
-    for index, found in progress(loader, desc=f"features of {title}", unit="utt", leave=False):
+    bar = progress(loader, desc=f"features of {title}", unit="utt", leave=False)
+    rate = RealTime(bar)
+    for index, found in bar:
         if isinstance(found, WildCTCError) and not isinstance(found, UtteranceError):
             raise found  # not one utterance's fault: a cache that cannot be written
+        if isinstance(found, list):
+            rate.add(sum(found) / cache.front_end.frame_rate)
         mine.append((index, found))
     processes.barrier()  # for which one process may be much slower than another
     all_found = sorted((row for rows in processes.gather(mine) for row in rows), key=lambda row: row[0])
