@@ -140,6 +140,7 @@ PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "choosing.md": [],
     "using-the-model.md": [trained, recordings],
     "audit.md": [trained, decided],
+    "cleaning.md": [trained, decided],
     "several-gpus.md": [],
     "disagreement.md": [annotators],
     "probe.md": [checkpoint],

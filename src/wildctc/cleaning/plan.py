@@ -32,7 +32,7 @@ class Thresholds:
     """
 
     drop: float | None = 0.5
-    replace: float | None = 0.95
+    replace: float | None = 0.9
     remove: float | None = None
     insert: float | None = 0.95
     known: int = 3
