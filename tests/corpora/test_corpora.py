@@ -281,12 +281,12 @@ def test_a_wav_a_little_shorter_than_its_header_says_is_used_with_one_warning(tm
     for name in "ab":
         path = write_audio(tmp_path / f"in/{name}.wav")
         path.write_bytes(path.read_bytes()[: -2 * missing])
-    rows = [{"id": name, "audio": f"{name}.wav", "text": "x"} for name in "ab"]
+    rows = [{"id": name, "audio": f"{name[0]}.wav", "text": "x"} for name in ("a", "b", "b again")]
     write_rows(tmp_path / "in/manifest.jsonl", rows)
     said = f"2 audio files end before their header says, by at most {missing / 16000:.3f} s, and are used as they are; "
     said += f"the first: {tmp_path}/in/a.wav"
     used = prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer())["train"]
-    assert [u.duration for u in used] == [(16000 - missing) / 16000] * 2
+    assert [u.duration for u in used] == [(16000 - missing) / 16000] * 3
     assert len(load_audio(used[0])) == 16000 - missing
     assert load_manifest(tmp_path / "in/manifest.jsonl")[0].duration == used[0].duration
     assert caplog.messages == [said, said]

@@ -91,7 +91,7 @@ def warn_of_short_files(checked: Iterable[CheckedAudio]) -> None:
     Args:
         checked: The files to look at.
     """
-    short = [c for c in checked if c.missing > 0]
+    short = list({c.utterance.audio: c for c in checked if c.missing > 0}.values())  # a file may have many utterances
     if short:
         _log.warning(
             "%d audio files end before their header says, by at most %.3f s, and are used as they are; the first: %s",
