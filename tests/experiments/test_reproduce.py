@@ -398,7 +398,7 @@ def test_an_interrupted_experiment_goes_on(whole, corpus, tmp_path, by):
         pass
     again = subprocess.run(words, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    assert "continuing from" in log.read_text()
+    assert "resuming from" in log.read_text()
     assert same(result(tmp_path, "iban/ctc/seed0"), result(whole, "iban/ctc/seed0"))
 
 

@@ -187,7 +187,7 @@ def test_other_settings_for_the_same_run_are_refused_by_name(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("xyz", "was trained with other units"), ("ab", "the data has changed since the run began")]
+    ("text", "message"), [("xyz", "was trained with other units"), ("ab", "the data has changed since the run started")]
 )
 def test_other_transcripts_for_the_same_run_are_refused(tmp_path, capfd, text, message):
     recipe = make_corpus(tmp_path / "corpus", {"train": 6, "dev": 2})
@@ -359,7 +359,7 @@ def test_a_run_with_a_damaged_checkpoint_goes_on_from_the_one_before_to_the_same
     assert main(words) == 0
     said = capfd.readouterr().err
     assert re.search(r"last\.safetensors: .*; resuming from the checkpoint before it", said)
-    [begun] = re.findall(r"continuing from .*last\.safetensors: epoch \d, step (\d+)", said)
+    [begun] = re.findall(r"resuming from .*last\.safetensors: epoch \d, step (\d+)", said)
     assert 0 < int(begun) < step
     assert same_model(run, finished[0])
     assert (run / "checkpoints/last.damaged").exists() == (damage != "delete")

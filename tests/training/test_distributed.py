@@ -29,7 +29,7 @@ from wildctc.errors import WildCTCError
 from wildctc.features.fbank import Fbank
 from wildctc.files import load_tensors
 from wildctc.training import reports
-from wildctc.training.batches import Batch, Batches, parts_for, parts_to_go_on
+from wildctc.training.batches import Batch, Batches, parts_for, parts_to_resume
 from wildctc.training.config import Config, apply, load_recipe
 from wildctc.training.divergence import DivergenceWatch
 from wildctc.training.loop import Trainer, train
@@ -286,7 +286,7 @@ def test_every_utterance_is_dealt_to_one_process_and_all_have_as_many_batches(tm
     plan = [list(range(i, min(i + 4, 23))) for i in range(0, 23, 4)]  # the last batch has three, fewer than parts
     parts = parts_for(accumulate, size)
     if began:
-        parts = parts_to_go_on(parts_for(accumulate, began), accumulate, size)
+        parts = parts_to_resume(parts_for(accumulate, began), accumulate, size)
     data = (trainer.train, plan, trainer.cache, trainer.stats, trainer.config.spec_augment, (0, 1))
     whole = list(Batches(*data).loader())
     given = [Processes(rank, size) for rank in range(size)]
@@ -423,7 +423,7 @@ def test_run_goes_on_with_another_number_of_processes_to_the_same_weights(
     capfd.readouterr()
     finish(size, config, tmp_path / "run")
     said = capfd.readouterr().err
-    assert said.count(f"had {began} processes and goes on with {size}: the same batches, masks and dropout") == 1
+    assert said.count(f"had {began} processes and resumes with {size}: the same batches, masks and dropout") == 1
     assert "epoch 1, step 2" in said  # in the middle of it
     one, two = last(tmp_path / "whole")[0], last(tmp_path / "run")[0]
     if same_bits:
@@ -437,7 +437,7 @@ def test_more_processes_than_parts_cut_anew_and_say_that_dropout_is_another(tmp_
     capfd.readouterr()
     in_processes(train, config, tmp_path / "run")
     said = capfd.readouterr().err
-    assert "had 1 processes and goes on with 2: batches are cut into 2 parts, not 1, so from here on dropout" in said
+    assert "had 1 processes and resumes with 2: batches are cut into 2 parts, not 1, so from here on dropout" in said
     state = last(tmp_path / "run")[1]
     assert (state["processes"], state["parts"]) == (2, 2)
 
@@ -538,7 +538,7 @@ def test_killed_torchrun_goes_on_to_the_same_weights(tmp_path):
     rest = torchrun(recipe, "--out", run, *options)
     output = rest.communicate(timeout=HANGS)[0]
     assert rest.returncode == 0, output
-    assert output.count("continuing from") == 1
+    assert output.count("resuming from") == 1
     assert (run / "model/model.safetensors").read_bytes() == (tmp_path / "whole/model/model.safetensors").read_bytes()
     first, second = (read_rows(tmp_path / name / "metrics.jsonl") for name in ("whole", "killed"))
     assert [m | {"seconds": 0} for m in first] == [m | {"seconds": 0} for m in second]
@@ -557,7 +557,7 @@ def test_mistake_of_one_process_is_one_line_before_what_torchrun_adds(tmp_path):
     assert process.returncode == 1  # torchrun's
     ours = output[: output.index("torch/distributed/elastic")]
     assert "Traceback" not in ours
-    mistake = r"wildctc: \d+ of 12 utterances of train were lost since the run began, .* train\d+ \(.*no such file"
+    mistake = r"wildctc: \d+ of 12 utterances of train were lost since the run started, .* train\d+ \(.*no such file"
     assert len(re.findall(mistake, output)) == 1
     assert output.count("wildctc: ") == 1
     assert len(re.findall(mistake, (tmp_path / "run/log.txt").read_text())) == 1

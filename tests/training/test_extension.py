@@ -96,10 +96,10 @@ def test_it_is_said_and_kept_and_cannot_be_taken_back(go, tmp_path, capfd):
     run = tmp_path / "run"
     assert go(run, 1) == go(run, 2) == go(run, 3) == 0
     log = (run / "log.txt").read_text()
-    assert "made longer, from 1 to 2 epochs: from epoch 2 on the learning rate rises again from 0" in log
+    assert "extended from 1 to 2 epochs: from epoch 2 on the learning rate rises again from 0" in log
     assert json.loads((run / "data/lengths.json").read_text()) == [1, 2]
     assert "for 3 epochs" in (run / "model/README.md").read_text()
-    assert "made longer after 1, 2" in (run / "model/README.md").read_text()
+    assert "extended after 1, 2" in (run / "model/README.md").read_text()
     capfd.readouterr()
     assert go(run, 2) == 2
     assert "training.epochs: 3 there, 2 here" in capfd.readouterr().err

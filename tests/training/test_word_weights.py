@@ -192,10 +192,10 @@ def test_a_run_with_weights_resumes_to_the_same_bits_and_refuses_other_weights(r
     changed = [row | ({"weights": [w + 1 for w in row["weights"]]} if row["id"] == "train1" else {}) for row in rows]
     write_rows(recipe.parent / "train.jsonl", changed)
     assert go(recipe, tmp_path / "stopped") == 2
-    assert "the data has changed since the run began" in capfd.readouterr().err
+    assert "the data has changed since the run started" in capfd.readouterr().err
     write_rows(recipe.parent / "train.jsonl", rows)
     assert go(recipe, tmp_path / "stopped") == 0
-    assert "continuing from" in capfd.readouterr().err
+    assert "resuming from" in capfd.readouterr().err
     assert model(tmp_path / "stopped") == model(tmp_path / "whole")
 
 

@@ -1,12 +1,12 @@
-"""The batches of an epoch as a function of (seed, epoch).
+"""The batches of an epoch, as a function of (seed, epoch).
 
-An epoch's batches are a list that depends on nothing but the seed and the epoch's number, so that a continued run takes
-the same list up from the middle: no sampler has a state that could run ahead of what was consumed. Masks are drawn
-from (seed, epoch, batch), so they do not depend on which process prepares the batch, or when.
+The list of an epoch's batches depends only on the seed and the number of the epoch. A resumed run continues the same
+list from the middle, and no sampler has a state that could get out of step. Masks are drawn from (seed, epoch, batch),
+so they do not depend on which process prepares the batch, or when.
 
-Several training processes have the list of one, and deal it out. A step's batches go round whole where their number
-allows it; else each is cut into parts first. Masks are drawn for the whole batch whatever becomes of it, dropout for
-each part. So the number of parts, not that of processes, decides what a run computes, and a run that goes on keeps it.
+Several training processes share the list of one. If the number of a step's batches allows it, whole batches are shared;
+otherwise each batch is cut into parts first. Masks are always drawn for the whole batch, and dropout for each part. The
+number of parts therefore decides what a run computes, not the number of processes, and a resumed run keeps it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,21 @@ from wildctc.training.lost import Lost
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded features x (N, T, F) and targets (N, S), with lengths (N,); `words` as the loss takes them.
+    """A padded batch of N utterances.
 
-    seed: of the batch's dropout. counts: False for utterances that another process has too; their loss is not added.
-    lost: what could not be had and is left out, with its speed. missing: how many utterances are left out.
-    weights: (N, W) float64, of the words, 0 where there is none; None if no utterance of the batch has any.
+    Attributes:
+        ids: The utterances.
+        x: (N, T, F) normalised features.
+        x_lengths: (N,) frames.
+        targets: (N, S) labels.
+        target_lengths: (N,) labels of each target.
+        words: (N, S) the word of each label, −1 for none.
+        references: The labels of each target, without padding.
+        seed: The seed of the batch's dropout.
+        counts: False for utterances that another process has too: their loss is not added.
+        lost: Utterances whose features could not be read, with their speed; they are not in the batch.
+        missing: How many utterances are not in the batch.
+        weights: (N, W) float64, of the words, 0 for none; None if no utterance of the batch has any.
     """
 
     ids: list[str]
@@ -74,7 +84,14 @@ class Batch:
         return replace(wildcards, bypass=bypass, word_bypass=word_bypass)
 
     def only(self, rows: Sequence[int]) -> Batch:
-        """The batch with these of its rows; without any it stays as it is, but does not count."""
+        """Select rows.
+
+        Args:
+            rows: The rows to keep.
+
+        Returns:
+            The batch with these rows. Without rows it stays as it is, but does not count.
+        """
         missing = (len(self.ids) - len(rows)) * self.counts
         if not rows:
             return replace(self, counts=False, missing=missing)
@@ -85,14 +102,27 @@ class Batch:
         return replace(self, ids=ids, references=references, missing=missing, **tensors)
 
     def to(self, device: torch.device) -> Batch:
-        """The batch on `device`, but for the lengths: they are looked at on the host, which must not wait for them."""
+        """Copy the tensors to a device, except the lengths: the host reads them and must not wait for the copy.
+
+        Args:
+            device: The device.
+
+        Returns:
+            The batch on the device.
+        """
         x, targets, words = (t.to(device, non_blocking=True) for t in (self.x, self.targets, self.words))
         weights = None if self.weights is None else self.weights.to(device, non_blocking=True)
         return replace(self, x=x, targets=targets, words=words, weights=weights)
 
 
 def seed_of(*numbers: int) -> int:
-    """A 32-bit seed from several numbers, such as seed, epoch and batch: near numbers give unrelated seeds.
+    """Make a 32-bit seed from several numbers. Similar numbers give unrelated seeds.
+
+    Args:
+        numbers: Such as seed, epoch and batch.
+
+    Returns:
+        The seed.
 
     >>> seed_of(0, 1, 2) == seed_of(0, 1, 2) != seed_of(0, 2, 1)
     True
@@ -101,10 +131,18 @@ def seed_of(*numbers: int) -> int:
 
 
 def plan_batches(frames: Sequence[int], budget: int, *key: int) -> list[list[int]]:
-    """Batches of indices of similar length, at most `budget` padded frames each, in the order that `key` decides.
+    """Group utterances of similar length into batches.
 
-    Lengths are jittered by a few percent before sorting, so that batches differ from epoch to epoch while padding
-    stays small. No key: sorted by length, not shuffled (validation).
+    Lengths are changed by a few percent at random before sorting, so that batches differ from epoch to epoch while
+    padding stays small.
+
+    Args:
+        frames: The frames of each utterance.
+        budget: The most frames of a batch, with padding.
+        key: Decides the jitter and the order of the batches. Without a key, batches are sorted by length (validation).
+
+    Returns:
+        The indices of the utterances in each batch.
 
     >>> plan_batches([10, 30, 11, 29], 60)
     [[0, 2], [3, 1]]
@@ -126,10 +164,18 @@ def plan_batches(frames: Sequence[int], budget: int, *key: int) -> list[list[int
 
 
 class Batches(Dataset[Batch | WildCTCError]):
-    """The batches of one epoch, normalised and augmented as (seed, epoch, batch) says.
+    """The batches of one epoch, normalised and augmented. Item i is part i % parts of batch i // parts.
 
-    parts: into how many each batch is cut. Item i is part i % parts of batch i // parts. lost: where utterances that
-    cannot be had are written down, in round `round`; None: such an utterance is an error.
+    Args:
+        examples: The utterances.
+        plan: The indices of the utterances in each batch.
+        cache: Gives features.
+        stats: Normalise features.
+        augment: SpecAugment; None for none.
+        key: Seed and epoch, for masks and dropout.
+        parts: Into how many parts each batch is cut.
+        lost: Records utterances whose features cannot be read; None makes them an error.
+        round: The round in which they are recorded.
     """
 
     def __init__(
@@ -153,21 +199,29 @@ class Batches(Dataset[Batch | WildCTCError]):
         return len(self.plan) * self.parts
 
     def __getitem__(self, index: int) -> Batch | WildCTCError:
-        # Returned, not raised: a worker's exception would reach the user as a traceback.
+        # Return the error: an exception that is raised in a worker would reach the user as a traceback.
         try:
             return self.batch(index)
         except WildCTCError as error:
             return error
 
     def batch(self, index: int) -> Batch:
-        """Item number `index`. ~index borrows an utterance that does not count; so does a part that would be empty."""
+        """Make an item.
+
+        Args:
+            index: The number of the item. ~index borrows one utterance that does not count; so does a part that would
+                be empty.
+
+        Returns:
+            The batch, or the part of it.
+        """
         number, part = divmod(index if index >= 0 else ~index, self.parts)
         size = len(self.plan[number])
         counts = index >= 0 and part < size
         rows = range(part, size, self.parts) if counts else range(0, size, size)
         examples = [self.examples[self.plan[number][row]] for row in rows]
         features, lost = self._features_of(examples)
-        # Zeros keep the place of what is left out until masks are drawn, which are then those of the whole batch.
+        # Fill skipped utterances with zeros until masks are drawn, so that masks are those of the whole batch.
         pairs = zip(examples, features, strict=True)
         filled = [torch.zeros(e.frames, *self.stats.mean.shape) if x is None else x for e, x in pairs]
         seed = seed_of(*self.key, number, 1 + part)
@@ -182,7 +236,7 @@ class Batches(Dataset[Batch | WildCTCError]):
     def _features_of(
         self, examples: Sequence[Example]
     ) -> tuple[list[torch.Tensor | None], list[tuple[UtteranceError, float]]]:
-        """Features of each example, None for those that are left out, and the reason of those that were not so far."""
+        """Features of each example, None for a skipped one, and the errors of those that were not skipped before."""
         features: list[torch.Tensor | None] = []
         lost = []
         for example in examples:
@@ -198,23 +252,32 @@ class Batches(Dataset[Batch | WildCTCError]):
         """Normalised features (frames, *shape of a frame)."""
         features = self.cache.get(example.utterance, example.speed)
         if len(features) != example.frames:
-            reason = f"{len(features)} frames of features, and {example.frames} when the run began: has it changed?"
+            reason = f"{len(features)} frames of features, but {example.frames} when the run started: has it changed?"
             raise UtteranceError(example.utterance, reason)
         return torch.from_numpy(self.stats.normalize(features))
 
     def loader(
         self, start: int = 0, workers: int = 0, processes: Processes = ALONE, together: int = 1
     ) -> Iterator[Batch]:
-        """The batches from number `start` on, or of several processes this one's share of them.
+        """Iterate over the batches, in data-loading processes if there are any.
 
-        workers: processes that prepare them. together: batches of an optimiser step, of which each process gets as many
-        items as any other.
+        Args:
+            start: The first batch.
+            workers: Data-loading processes.
+            processes: Training processes: each gets its share.
+            together: Batches of an optimiser step. Each training process gets the same number of items for a step.
+
+        Yields:
+            The batches, or parts of them, of this process.
+
+        Raises:
+            WildCTCError: Features cannot be read.
         """
         if workers:
             settle_before_fork()
         steps = range(start, len(self.plan), together)
         items = [item for step in steps for item in self._share(self.plan[step : step + together], step, processes)]
-        # A generator of its own: a loader draws a seed when it starts, which must not disturb the run's dropout.
+        # A loader draws a seed when it starts. Its own generator keeps this from changing the run's dropout.
         loader = DataLoader(
             self, batch_size=None, sampler=items, num_workers=workers,
             prefetch_factor=4 if workers else None, generator=torch.Generator(),
@@ -230,9 +293,9 @@ class Batches(Dataset[Batch | WildCTCError]):
             yield item
 
     def _share(self, batches: Sequence[object], first: int, processes: Processes) -> list[int]:
-        """This process's items of a step's batches; where they do not go round, one that does not count is the last.
+        """This process's items of a step. If they cannot be shared evenly, the last one does not count.
 
-        So every process has as many to go through, and waits for the others as often.
+        Every process then has the same number of items, and waits for the others equally often.
         """
         items = range(first * self.parts, (first + len(batches)) * self.parts)
         mine = list(processes.share(items))
@@ -240,7 +303,14 @@ class Batches(Dataset[Batch | WildCTCError]):
 
 
 def parts_for(accumulate: int, processes: int) -> int:
-    """Into how many parts to cut each batch, so that the parts of `accumulate` batches go round: 1 if they do whole.
+    """Compute into how many parts each batch is cut, so that a step can be shared evenly.
+
+    Args:
+        accumulate: Batches of an optimiser step.
+        processes: Training processes.
+
+    Returns:
+        The number of parts; 1 if whole batches can be shared.
 
     >>> [parts_for(accumulate, 4) for accumulate in (1, 2, 4, 8)]
     [4, 2, 1, 1]
@@ -248,20 +318,36 @@ def parts_for(accumulate: int, processes: int) -> int:
     return processes // math.gcd(accumulate, processes)
 
 
-def parts_to_go_on(parts: int, accumulate: int, processes: int) -> int:
-    """Into how many parts a run that has cut its batches into `parts` cuts them when it goes on with so many processes.
+def parts_to_resume(parts: int, accumulate: int, processes: int) -> int:
+    """Compute into how many parts a resumed run cuts its batches.
 
-    As before, which draws the same dropout, while each process has a part of a step. More processes than that would
-    have nothing to do.
+    The number stays the same, so that dropout is the same, as long as each process has a part of a step. With more
+    processes some would have nothing to do.
 
-    >>> [parts_to_go_on(4, 1, processes) for processes in (1, 3, 4, 8)]
+    Args:
+        parts: The number of parts before.
+        accumulate: Batches of an optimiser step.
+        processes: Training processes now.
+
+    Returns:
+        The number of parts.
+
+    >>> [parts_to_resume(4, 1, processes) for processes in (1, 3, 4, 8)]
     [4, 4, 4, 8]
     """
     return parts if parts * accumulate >= processes else parts_for(accumulate, processes)
 
 
 def collate(examples: Sequence[Example], features: Sequence[torch.Tensor]) -> Batch:
-    """Pad features with 0, which is the mean after normalisation, and targets with 0; words with −1."""
+    """Pad utterances to a batch: features with 0, which is the mean after normalisation, targets with 0, words with −1.
+
+    Args:
+        examples: The utterances.
+        features: (frames, …) of each, normalised.
+
+    Returns:
+        The batch.
+    """
     return Batch(
         [e.utterance.id for e in examples],
         torch.nn.utils.rnn.pad_sequence(list(features), batch_first=True),

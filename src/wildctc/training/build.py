@@ -1,4 +1,4 @@
-"""From settings to the things that they name."""
+"""Build what settings describe: criterion, encoder, device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from wildctc.training.config import Config
 
 
 def make_criterion(config: Config) -> Criterion:
-    """The criterion that the configuration names, with its overrides."""
+    """Build the criterion of a run.
+
+    Args:
+        config: The settings; those of `schedule` override what the criterion's name says.
+
+    Returns:
+        The criterion.
+
+    Raises:
+        WildCTCError: There is no such criterion, or a setting is not valid for it.
+    """
     overrides = {k: v for k, v in asdict(config.schedule).items() if v is not None}
     try:
         return Criterion(config.criterion, **overrides)
@@ -22,7 +32,14 @@ def make_criterion(config: Config) -> Criterion:
 
 
 def encoder_settings(config: Config) -> dict[str, Any]:
-    """The arguments of `make_encoder` but for the input's dimension."""
+    """Collect the arguments of `make_encoder`.
+
+    Args:
+        config: The settings of a run.
+
+    Returns:
+        All arguments except the dimension of the input.
+    """
     settings = asdict(config.encoder) | {"attention_dropout": config.encoder.dropout}
     if config.encoder.kind == "e_branchformer":
         settings |= {"cgmlp_dim": config.encoder.ff_dim, "merge_kernel": config.encoder.kernel}
@@ -30,7 +47,17 @@ def encoder_settings(config: Config) -> dict[str, Any]:
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name; "auto": the GPU if there is one."""
+    """Find a device.
+
+    Args:
+        name: Its name; "auto" is the GPU if there is one.
+
+    Returns:
+        The device.
+
+    Raises:
+        WildCTCError: There is no such device here.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -1,8 +1,8 @@
-"""Checkpoints: `last.safetensors` (everything that a run needs to go on) and one weights file for each good epoch.
+"""Checkpoints: `last.safetensors` (everything that a run needs to resume) and a weights file for each good epoch.
 
-`last.safetensors` is the single point of commitment. It holds weights, optimiser moments, criterion state, position
+`last.safetensors` alone decides how far a run has come. It holds weights, optimiser moments, criterion state, position
 in the data and the metrics of all finished epochs, so that every other file of a run can be written again from it. The
-one before it stays as `previous.safetensors`: a run whose last checkpoint was damaged on the disk goes on from there.
+checkpoint before it is kept as `previous.safetensors`: if the last one is damaged on the disk, the run resumes from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The `checkpoints/` folder of a run. writes: False for a process that reads it and leaves the rest to another."""
+    """The `checkpoints/` folder of a run.
+
+    Args:
+        folder: The folder; it is created.
+        writes: False for a process that only reads, while another one writes.
+    """
 
     def __init__(self, folder: Path, writes: bool = True) -> None:
         self.folder, self.writes = make_folder(folder), writes
@@ -46,11 +51,24 @@ class Checkpoints:
         return self.folder / TRUNK
 
     def epoch(self, epoch: int) -> Path:
-        """The weights at the end of an epoch."""
+        """Name the file with the weights at the end of an epoch.
+
+        Args:
+            epoch: The epoch, from 1.
+
+        Returns:
+            The path.
+        """
         return self.folder / f"epoch-{epoch:04d}.safetensors"
 
     def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Write weights, optimiser and `state` (JSON) as the point from which the run goes on."""
+        """Write the checkpoint from which the run resumes.
+
+        Args:
+            model: Its weights are saved.
+            optimizer: Its moments are saved.
+            state: Everything else, for JSON.
+        """
         if not self.writes:
             return
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
@@ -58,9 +76,15 @@ class Checkpoints:
         save_tensors(self.last, tensors, state, keep=self.previous)
 
     def find(self) -> Path | None:
-        """The checkpoint to go on from, None for a new run. For the process that writes.
+        """Find the checkpoint to resume from. Only the process that writes may call this.
 
-        If the last one is damaged, the one before it takes its place, which is said.
+        If the last checkpoint is damaged, the one before it takes its place, and a warning is logged.
+
+        Returns:
+            The path; None for a new run.
+
+        Raises:
+            WildCTCError: No checkpoint can be read.
         """
         problems = []
         for path in (self.last, self.previous):
@@ -68,7 +92,7 @@ class Checkpoints:
                 load_tensors(path)
             except WildCTCError as error:
                 if path.exists() and not isinstance(error, Damaged):
-                    raise  # such as its permissions, which the user can mend
+                    raise  # such as wrong permissions, which the user can correct
                 problems.append(str(error))
                 continue
             if path == self.previous:
@@ -82,9 +106,20 @@ class Checkpoints:
         raise WildCTCError(f"{'; '.join(problems)}; put a copy back, or train again with another --out")
 
     def restore(self, path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, units: str) -> dict[str, Any]:
-        """Load a checkpoint into model and optimiser and return its state.
+        """Load a checkpoint into model and optimiser.
 
-        units: their fingerprint; another one in the checkpoint means that the training transcripts have changed.
+        Args:
+            path: The checkpoint.
+            model: Gets the weights.
+            optimizer: Gets the moments.
+            units: The fingerprint of the units. A different one in the checkpoint means that training transcripts
+                changed.
+
+        Returns:
+            The state that was saved with it.
+
+        Raises:
+            WildCTCError: The file is not a checkpoint of this run.
         """
         tensors, state = load_tensors(path)
         weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
@@ -102,12 +137,27 @@ class Checkpoints:
         return state
 
     def save_epoch(self, epoch: int, model: nn.Module) -> None:
-        """Write the weights at the end of an epoch."""
+        """Write the weights at the end of an epoch.
+
+        Args:
+            epoch: The epoch, from 1.
+            model: Its weights are saved.
+        """
         if self.writes:
             save_tensors(self.epoch(epoch), model.state_dict(), {})
 
     def present(self, epochs: list[int]) -> list[int]:
-        """Those of these epochs whose weights are there; the others are named."""
+        """Find which epochs have their weights. A warning names the others.
+
+        Args:
+            epochs: The epochs.
+
+        Returns:
+            Those whose weights exist.
+
+        Raises:
+            WildCTCError: None exist.
+        """
         missing = [epoch for epoch in epochs if not self.epoch(epoch).exists()]
         if len(missing) == len(epochs):
             raise WildCTCError(f"{self.folder}: no weights of epochs {_listed(epochs)}: choose another --out")
@@ -116,7 +166,11 @@ class Checkpoints:
         return [epoch for epoch in epochs if epoch not in missing]
 
     def keep(self, epochs: set[int]) -> None:
-        """Delete the weights of all epochs but these."""
+        """Delete the weights of other epochs.
+
+        Args:
+            epochs: The epochs to keep.
+        """
         if not self.writes:
             return
         wanted = {self.epoch(epoch) for epoch in epochs}
@@ -126,7 +180,17 @@ class Checkpoints:
 
 
 def average(paths: list[Path]) -> dict[str, torch.Tensor]:
-    """The mean of several weights files, summed in float64; whole-number tensors come from the first."""
+    """Average weights files. Sums are in float64; tensors of whole numbers are those of the first file.
+
+    Args:
+        paths: The files.
+
+    Returns:
+        Name → mean.
+
+    Raises:
+        WildCTCError: A file is damaged.
+    """
     total = _weights(paths[0])
     sums = {k: v.double() for k, v in total.items() if v.is_floating_point()}
     for path in paths[1:]:
@@ -144,7 +208,15 @@ def _weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def holds(path: Path, weights: dict[str, torch.Tensor]) -> bool:
-    """Whether the file is there and holds exactly these weights."""
+    """Check whether a file holds exactly these weights.
+
+    Args:
+        path: The file.
+        weights: Name → tensor.
+
+    Returns:
+        True if the file exists and all tensors are equal.
+    """
     try:
         found, _ = load_tensors(path)
     except WildCTCError:

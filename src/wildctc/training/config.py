@@ -1,7 +1,7 @@
-"""A run's settings: dataclasses, filled from a recipe (YAML) and from the command line by one strict function.
+"""The settings of a run: dataclasses, filled from a recipe (YAML) and from the command line by one strict function.
 
-Both sources go through `apply`, so a wrong key or a value of the wrong type gives the same one clear line wherever
-it was written, and a recipe can never carry a setting that nothing reads.
+Both sources use `apply`. A wrong key or a value of the wrong type therefore gives the same error in both, and a recipe
+cannot contain a setting that nothing reads.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class TrainingConfig:
     """The loop."""
 
     epochs: int = _setting(30, "how many at most")
-    ctc_epochs: int = _setting(0, "the first so many are plain CTC; then the criterion's schedule begins")
-    patience: int | None = _setting(None, "stop after so many epochs without a better `select_by`; null: never")
+    ctc_epochs: int = _setting(0, "this many epochs at the start are plain CTC; then the criterion's schedule begins")
+    patience: int | None = _setting(None, "stop after this many epochs without a better `select_by`; null: never")
     select_by: Literal["cer+deletions", "wer", "ctc_loss", "loss"] = _setting(
         "cer+deletions", "what the best epochs are best by, on dev"
     )
@@ -158,13 +158,13 @@ class Config:
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
 
-# Settings that may differ when a run is continued: they do not touch its weights.
+# Settings that may differ when a run resumes: they do not change its weights.
 _FREE_ON_RESUME = {
     "data.dir", "data.audio_root", "data.cache", "data.cache_limit_gb", "data.workers", "data.feature_workers",
     "data.max_bad", "training.checkpoint_steps",
 }  # fmt: skip
 
-# Settings where 0 switches something off; all other numbers but a schedule's must be greater.
+# Settings where 0 switches something off. All other numbers, except those of a schedule, must be greater.
 _MAY_BE_ZERO = (
     "seed", "data.max_bad", "data.workers", "data.feature_workers", "encoder.dropout", "spec_augment.",
     "optimizer.warmup_steps", "optimizer.weight_decay", "training.ctc_epochs",
@@ -172,7 +172,16 @@ _MAY_BE_ZERO = (
 
 
 def load_recipe(name_or_path: str) -> Config:
-    """The settings of a recipe: a YAML file, or the name of one shipped with the package.
+    """Read a recipe.
+
+    Args:
+        name_or_path: A YAML file, or the name of a recipe that comes with the package.
+
+    Returns:
+        Its settings; all others have their default.
+
+    Raises:
+        WildCTCError: There is no such recipe, or it is not valid.
 
     >>> load_recipe("librispeech").encoder.blocks
     12
@@ -190,13 +199,21 @@ def load_recipe(name_or_path: str) -> Config:
 
 
 def shipped_recipes() -> list[str]:
-    """The names of the recipes that come with the package."""
+    """List the recipes that come with the package.
+
+    Returns:
+        Their names, sorted.
+    """
     files = (resources.files("wildctc") / "recipes").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
 def settings_help() -> str:
-    """Recipes, criteria, and every setting with its default, what it does and, where they can be listed, its values."""
+    """Format the help of `wildctc train`: recipes, criteria and all settings.
+
+    Returns:
+        The text. Each setting has its default, what it does and, if they can be listed, its values.
+    """
     rows = _describe(Config())
     width = max(len(setting) for setting, _ in rows)
     lines = [f"  {setting:<{width}}  {about}" for setting, about in rows]
@@ -209,7 +226,15 @@ Settings and their defaults, which a recipe changes and the command line overrid
 
 
 def settings_table(config: Config, recipe: str) -> str:
-    """Every setting of a run with its value and where that comes from: default, recipe or command line."""
+    """Format all settings of a run.
+
+    Args:
+        config: The settings.
+        recipe: The recipe that they started from.
+
+    Returns:
+        A line for each setting: its value, and where that comes from (default, recipe or command line).
+    """
     values, theirs, defaults = (flatten(to_dict(c)) for c in (config, load_recipe(recipe), Config()))
     width, values_width = max(map(len, values)), max(len(_shown(value)) for value in values.values())
     lines = []
@@ -224,13 +249,13 @@ def settings_table(config: Config, recipe: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as it would be given on the command line."""
+    """Format a value as it is given on the command line."""
     words = value if isinstance(value, list) else [value]
     return " ".join("null" if w is None else str(w).lower() if isinstance(w, bool) else str(w) for w in words)
 
 
 def _describe(settings: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """Each setting as it would be given, and what it does."""
+    """Format each setting as it is given on the command line, with what it does."""
     hints = typing.get_type_hints(type(settings))
     rows = []
     for setting in dataclasses.fields(settings):
@@ -248,16 +273,27 @@ _MOST_BRACKETS, _RECIPE_BYTES = 1000, 50_000  # of a recipe, which has a few tho
 
 
 def parse_yaml(text: str, where: str) -> Config:
-    """A configuration from YAML text; `where` names its source in error messages."""
+    """Parse YAML to settings.
+
+    Args:
+        text: The YAML.
+        where: The source, for errors.
+
+    Returns:
+        The settings.
+
+    Raises:
+        WildCTCError: The text is not valid.
+    """
     yaml = _yaml()
     try:
-        # A run's config.yaml may come from a stranger: a line of brackets takes minutes, a few aliases all memory.
+        # A run's config.yaml may come from a stranger: many brackets take minutes to parse, aliases fill all memory.
         if text.count("[") + text.count("{") > _MOST_BRACKETS:
             raise WildCTCError(f"{where}: more than {_MOST_BRACKETS} brackets; settings have a few")
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
             raise WildCTCError(f"{where}: aliases (*name) are not read; write the value out")
         content = yaml.safe_load(text) or {}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # the second: dates and numbers that are none
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: dates and numbers that are not valid
         raise WildCTCError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise WildCTCError(f"{where}: expected settings as `key: value`, found {type(content).__name__}")
@@ -268,7 +304,14 @@ def parse_yaml(text: str, where: str) -> Config:
 
 
 def flatten(tree: dict[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys.
+    """Flatten nested dictionaries to dotted keys.
+
+    Args:
+        tree: The dictionary.
+        prefix: What all keys begin with.
+
+    Returns:
+        Dotted key → value.
 
     >>> flatten({"seed": 1, "encoder": {"blocks": 4}})
     {'seed': 1, 'encoder.blocks': 4}
@@ -283,17 +326,40 @@ def flatten(tree: dict[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """The configuration as plain nested dictionaries."""
+    """Convert settings to nested dictionaries.
+
+    Args:
+        config: The settings.
+
+    Returns:
+        The dictionary.
+    """
     return dataclasses.asdict(config)
 
 
 def to_yaml(config: Config) -> str:
-    """The configuration as YAML; `parse_yaml` reads it back."""
+    """Convert settings to YAML, which `parse_yaml` reads.
+
+    Args:
+        config: The settings.
+
+    Returns:
+        The YAML.
+    """
     return str(_yaml().safe_dump(to_dict(config), sort_keys=False, allow_unicode=True))
 
 
 def apply(config: Config, key: str, value: Any, where: str) -> None:
-    """Set one dotted key, checking its name and the type of its value.
+    """Set one setting, and check its name and the type of its value.
+
+    Args:
+        config: The settings to change.
+        key: A dotted key.
+        value: The value.
+        where: The source, for errors.
+
+    Raises:
+        WildCTCError: There is no such setting, or the value has the wrong type.
 
     >>> config = Config()
     >>> apply(config, "encoder.blocks", 4, "example")
@@ -313,7 +379,15 @@ def apply(config: Config, key: str, value: Any, where: str) -> None:
 
 
 def apply_arguments(config: Config, arguments: list[str]) -> None:
-    """Set fields from command-line words: `--encoder.blocks 4`, `--encoder.blocks=4`, `--data.speeds 0.9 1.0 1.1`."""
+    """Set settings from the command line.
+
+    Args:
+        config: The settings to change.
+        arguments: Words such as `--encoder.blocks 4`, `--encoder.blocks=4` or `--data.speeds 0.9 1.0 1.1`.
+
+    Raises:
+        WildCTCError: A word is not valid.
+    """
     words = list(arguments)
     while words:
         word = words.pop(0)
@@ -331,7 +405,14 @@ def apply_arguments(config: Config, arguments: list[str]) -> None:
 
 
 def validate(config: Config) -> None:
-    """Refuse values that no run could use, before anything is computed."""
+    """Refuse values that no run could use, before anything is computed.
+
+    Args:
+        config: The settings.
+
+    Raises:
+        WildCTCError: A value is out of range.
+    """
     for key, value in flatten(to_dict(config)).items():
         # A schedule's weights may be negative; the criterion checks them.
         if isinstance(value, bool) or not isinstance(value, int | float) or key.startswith("schedule."):
@@ -353,7 +434,15 @@ def validate(config: Config) -> None:
 
 
 def differences(old: Config, new: Config) -> list[str]:
-    """What differs, as `key: old there, new here`, leaving out what may change when a run is continued."""
+    """List the settings that differ, except those that may change when a run resumes.
+
+    Args:
+        old: The settings of the existing run.
+        new: The settings that were given.
+
+    Returns:
+        Lines such as "seed: 0 there, 1 here".
+    """
     a, b = flatten(to_dict(old)), flatten(to_dict(new))
     return [f"{k}: {a[k]} there, {b[k]} here" for k in a if a[k] != b[k] and k not in _FREE_ON_RESUME]
 

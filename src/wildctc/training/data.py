@@ -1,7 +1,7 @@
-"""Which utterances a run can use.
+"""Find which utterances a run can use.
 
-All features are computed before the first step and cached, so that bad audio is known, counted and reported in
-advance, and a batch never turns out smaller than planned. Several processes compute a share each.
+All features are computed before the first step and cached. Bad audio is therefore known, counted and reported in
+advance, and a batch is never smaller than planned. Several processes compute a share each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from wildctc.text.word_weights import follow_words
 from wildctc.training.config import DataConfig
 
 _log = logging.getLogger(__name__)
-_STATS_FROM = 2000  # utterances: more do not change a mean
+_STATS_FROM = 2000  # utterances; more hardly change a mean
 _WORTH_A_PROCESS = 50  # utterances: with fewer, a further process takes longer to start than it saves
 
 
@@ -44,7 +44,14 @@ _WORTH_A_PROCESS = 50  # utterances: with fewer, a further process takes longer 
 class Example:
     """A usable utterance at one speed, with its target.
 
-    weights: one number for each word of the target, which is added to the weights of the word's bypasses; None: none.
+    Attributes:
+        utterance: The utterance.
+        speed: The factor by which its audio is played faster.
+        frames: Frames of features.
+        tokens: The labels of the target.
+        words: The word of each label, −1 for none.
+        weights: One number for each word of the target, which is added to the weights of the word's bypasses; None for
+            none.
     """
 
     utterance: Utterance
@@ -56,7 +63,18 @@ class Example:
 
 
 def find_manifest(config: DataConfig, split: str) -> Path:
-    """The file of the `train` or `dev` manifest."""
+    """Find a manifest.
+
+    Args:
+        config: The settings of the data.
+        split: "train" or "dev".
+
+    Returns:
+        Its path.
+
+    Raises:
+        WildCTCError: It does not exist.
+    """
     path = Path(config.dir) / getattr(config, split)
     if not path.exists():
         raise WildCTCError(f"no manifest {path}: make it with `wildctc prepare`, or set --data.dir to its folder")
@@ -64,7 +82,15 @@ def find_manifest(config: DataConfig, split: str) -> Path:
 
 
 def read_split(config: DataConfig, split: str) -> list[Utterance]:
-    """The utterances of the `train` or `dev` manifest; of a manifest with several splits, those of that name."""
+    """Read the utterances of a manifest.
+
+    Args:
+        config: The settings of the data.
+        split: "train" or "dev". From a manifest with several splits, only the utterances of this split are taken.
+
+    Returns:
+        The utterances.
+    """
     path = find_manifest(config, split)
     utterances = load_manifest(path, audio_root=config.audio_root)
     if len({u.split for u in utterances}) > 1:
@@ -73,9 +99,14 @@ def read_split(config: DataConfig, split: str) -> list[Utterance]:
 
 
 def remember_durations(utterances: Sequence[Utterance], record: Path) -> list[Utterance]:
-    """Utterances; those without a duration, since their audio cannot be read now, as the run knew them when it began.
+    """Fill in durations and channels from the record of the run, if the audio cannot be read now.
 
-    record: what `usable` wrote then, if it did.
+    Args:
+        utterances: The utterances.
+        record: What `usable` wrote when the run started; it may not exist.
+
+    Returns:
+        The utterances; those that the record knows have a duration.
     """
     found = _read_record(record) if any(u.duration == 0 for u in utterances) else None
     known = found.durations if found else {}
@@ -86,7 +117,15 @@ def remember_durations(utterances: Sequence[Utterance], record: Path) -> list[Ut
 
 
 def make_units(config: DataConfig, utterances: Sequence[Utterance]) -> Units:
-    """The units of the training transcripts; the same transcripts give the same units."""
+    """Make the units of the training transcripts. The same transcripts give the same units.
+
+    Args:
+        config: The settings of the data.
+        utterances: The training utterances.
+
+    Returns:
+        Characters or SentencePiece pieces.
+    """
     normalizer = Normalizer(config.lower, config.strip_punctuation, config.keep_invisible)
     texts = [u.text for u in utterances]
     if config.units == "characters":
@@ -105,10 +144,24 @@ def usable(
     quiet: bool = False,
     processes: Processes = ALONE,
 ) -> list[Example]:
-    """One example for each usable utterance and speed; the others are reported, and too many of them stop the run.
+    """Make an example for each usable utterance and speed. The others are reported and skipped.
 
-    output_lengths: frames of features → frames after the encoder. record: where the scan of the audio is kept, so
-    that a continued run need not repeat it. quiet: they were reported before.
+    Args:
+        utterances: The utterances.
+        units: The units.
+        cache: Gets the features.
+        config: The settings of the data.
+        speeds: The speeds.
+        output_lengths: Frames of features (N,) → frames of logits (N,).
+        record: Where the scan of the audio is kept, so that a resumed run does not repeat it.
+        quiet: Do not report skipped utterances, because that was done before.
+        processes: The processes that share the work.
+
+    Returns:
+        The examples, by utterance, then by speed.
+
+    Raises:
+        WildCTCError: Too many utterances were skipped.
     """
     rejects = Rejects(config.max_bad, "--data.max_bad", 0 if quiet else 10, "--data.audio-root")
     readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
@@ -120,7 +173,7 @@ def usable(
     try:
         rejects.check(len(utterances))
     except WildCTCError:
-        record.unlink(missing_ok=True)  # audio may be there again when the user has seen to it
+        record.unlink(missing_ok=True)  # so that the audio is scanned again after the user has corrected it
         raise
     return [
         Example(u, speed, n, tokens[u.id], units.words(tokens[u.id]), _word_weights(u, units))
@@ -131,7 +184,14 @@ def usable(
 
 
 def data_digest(examples: Sequence[Example]) -> str:
-    """What a run's batches depend on, as a short hash."""
+    """Hash what a run's batches depend on.
+
+    Args:
+        examples: The examples.
+
+    Returns:
+        16 hexadecimal digits.
+    """
     content: list[tuple[Any, ...]] = [(e.utterance.id, e.speed, e.frames, e.tokens) for e in examples]
     if any(e.weights is not None for e in examples):  # without any, the hash stays that of earlier releases
         content += [(e.weights,) for e in examples]
@@ -159,7 +219,15 @@ def report_weights(examples: Sequence[Example], criterion: Criterion) -> None:
 
 
 def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureStats:
-    """Mean and variance of the features of (at most) `_STATS_FROM` training utterances, evenly spaced."""
+    """Compute mean and variance of the features, from at most `_STATS_FROM` utterances, evenly spaced.
+
+    Args:
+        examples: The training examples.
+        cache: Gives features.
+
+    Returns:
+        The statistics.
+    """
     originals = [e for e in examples if e.speed == 1.0] or list(examples)
     some = originals[:: -(-len(originals) // _STATS_FROM)]
     bar = progress(some, desc="statistics of the features", unit="utt", leave=False)
@@ -184,7 +252,7 @@ def _scan_once(
     rejects: Rejects,
     processes: Processes = ALONE,
 ) -> dict[str, list[int]]:
-    """Frames of each utterance with usable audio at each speed; its features are in the cache afterwards."""
+    """Frames of each utterance with usable audio at each speed. Afterwards its features are in the cache."""
     key = _fingerprint(utterances, cache, speeds)
     found = processes.tell(_read_scan(record, key) if processes.first else None)
     if found is None:
@@ -208,7 +276,22 @@ def scan(
     title: str,
     processes: Processes = ALONE,
 ) -> _Scanned:
-    """Compute and cache the features of all utterances in `workers` processes; bad audio is collected, not raised."""
+    """Compute and cache the features of all utterances.
+
+    Args:
+        utterances: The utterances.
+        cache: Gets the features.
+        speeds: The speeds.
+        workers: Processes that compute features; 0 uses this one.
+        title: What the progress bar shows.
+        processes: Training processes, which share the work.
+
+    Returns:
+        Utterance id → frames at each speed; and the errors of utterances with bad audio.
+
+    Raises:
+        WildCTCError: The cache cannot be written.
+    """
     loader = DataLoader(
         _Scan(utterances, cache, speeds), batch_size=None, num_workers=workers, generator=torch.Generator(),
         sampler=processes.share(range(len(utterances))), worker_init_fn=one_thread,
@@ -218,18 +301,25 @@ def scan(
     rate = RealTime(bar)
     for index, found in bar:
         if isinstance(found, WildCTCError) and not isinstance(found, UtteranceError):
-            raise found  # not one utterance's fault: a cache that cannot be written
+            raise found  # not about one utterance, such as a cache that cannot be written
         if isinstance(found, list):
             rate.add(sum(found) / cache.front_end.frame_rate)
         mine.append((index, found))
-    processes.barrier()  # for which one process may be much slower than another
+    processes.barrier()  # one process may be much slower than another
     all_found = sorted((row for rows in processes.gather(mine) for row in rows), key=lambda row: row[0])
     frames = {utterances[index].id: found for index, found in all_found if isinstance(found, list)}
     return frames, [found for _, found in all_found if isinstance(found, UtteranceError)]
 
 
 class _Record(NamedTuple):
-    """What a scan found, of data with this fingerprint; durations: by id, with the channel."""
+    """What a scan found.
+
+    Attributes:
+        fingerprint: Of the data that was scanned.
+        frames: Utterance id → frames at each speed.
+        errors: Utterances with bad audio.
+        durations: Utterance id → duration and channel.
+    """
 
     fingerprint: str
     frames: dict[str, list[int]]
@@ -238,7 +328,7 @@ class _Record(NamedTuple):
 
 
 def _read_record(record: Path) -> _Record | None:
-    """What an earlier scan found; None when there was none. A damaged record is scanned for again."""
+    """Read what an earlier scan found; None if there was none, or if its record is damaged."""
     try:
         content = json.loads(record.read_text(encoding="utf-8"))
         if content.get("checksum", checksum := _record_checksum(content)) != checksum:
@@ -248,7 +338,7 @@ def _read_record(record: Path) -> _Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        _log.warning("%s: damaged (%s); looking through the audio again", record, error)
+        _log.warning("%s: damaged (%s); scanning the audio again", record, error)
         return None
 
 
@@ -277,7 +367,7 @@ def _record_checksum(content: dict[str, Any]) -> str:
 
 
 class _Scan(Dataset[tuple[int, list[int] | WildCTCError]]):
-    """Item i: the frames of utterance i at each speed, or what is wrong with it."""
+    """Item i is the frames of utterance i at each speed, or the error about its audio."""
 
     def __init__(self, utterances: Sequence[Utterance], cache: FeatureCache, speeds: Sequence[float]) -> None:
         self.utterances, self.cache, self.speeds = utterances, cache, speeds
@@ -332,9 +422,9 @@ def _too_long(
     output_lengths: Callable[[torch.Tensor], torch.Tensor],
     rejects: Rejects,
 ) -> set[str]:
-    """Ids of transcripts too long for their audio at any speed.
+    """Find transcripts that are too long for their audio at any speed.
 
-    By the CTC rule whatever the criterion, so that every criterion trains on the same utterances.
+    The rule is that of plain CTC for every criterion, so that every criterion trains on the same utterances.
     """
     found: set[str] = set()
     for position, speed in enumerate(speeds):
@@ -358,5 +448,9 @@ def _fingerprint(utterances: Sequence[Utterance], cache: FeatureCache, speeds: S
 
 
 def one_thread(worker: int) -> None:
-    """Keep a data-loading process from competing with the training step for all cores."""
+    """Use one thread in a data-loading process, so that it does not compete with the training step for the cores.
+
+    Args:
+        worker: The number of the process, which DataLoader passes.
+    """
     torch.set_num_threads(1)

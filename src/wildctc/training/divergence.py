@@ -1,9 +1,10 @@
-"""Noticing that a run has gone wrong, within 50 steps, and saying which setting to change.
+"""Detect within 50 steps that a run has failed, and name the setting to change.
 
-Three things happen. The loss or the gradient stops being finite: that is the end of the run. All tokens are bypassed,
-so that the model is no longer told what was said; or wildcard self-loops that are rewarded take the frames: both leave
-the loss small, even negative, and look like success. A model that has not yet left CTC's all-blank plateau can look
-the same for a while and still recover, so a collapse is warned of at once and ends the run after whole epochs.
+There are three kinds of failure. First, the loss or the gradient is no longer finite: the run ends. Second, all tokens
+are bypassed, so that the model no longer learns what was said. Third, wildcard self-loops with a reward take the
+frames. The last two make the loss small, even negative, and look like success. A model that still gives only blanks, as
+CTC does early in training, can look the same for a while and recover. A collapse therefore first gives a warning; it
+ends the run after whole epochs.
 """
 
 from __future__ import annotations
@@ -23,27 +24,35 @@ from wildctc.training.batches import Batch
 from wildctc.training.evaluation import Evaluation, has_arcs
 
 _log = logging.getLogger(__name__)
-CHECK_EVERY = 20  # two looks in a row must agree: 40 steps
-MAX_SKIPPED = 0.5  # a token that the audio supports at all is bypassed with a probability far below this
-MAX_SELF_LOOPS = 0.25  # a frame; half is the most possible, since a blank must stand between two
-_MORE_CTC = 4  # epochs of plain CTC that are advised beyond those that the run had
-WORSE = 2  # times the loss of guessing: no model that has learned anything comes near it
+CHECK_EVERY = 20  # steps; two checks in a row must agree: 40 steps
+MAX_SKIPPED = 0.5  # a token with any support in the audio has a bypass probability far below this
+MAX_SELF_LOOPS = 0.25  # per frame; at most half is possible, because a blank must stand between two
+_MORE_CTC = 4  # how many more epochs of plain CTC the advice is
+WORSE = 2  # times the loss of guessing: a model that has learned anything is far below
 _HOPELESS = 0.9  # CER
-EPOCHS = 3  # so many in a row from their first look to their last: the run ends
+EPOCHS = 3  # collapsed epochs in a row that end the run
 
 
 @dataclass(frozen=True)
 class _Collapse:
-    """What was found, and the arcs that are to blame."""
+    """What was found, and the family of arcs that caused it."""
 
     found: str
     weight: str
 
 
 class DivergenceWatch:
-    """Looks at every loss and gradient, and at the wildcard arcs of one batch in `CHECK_EVERY` steps.
+    """Checks every loss and gradient, and the wildcard arcs of one batch in `CHECK_EVERY` steps.
 
-    Several processes find the same, since they look at each other's arcs too.
+    All processes find the same, because the numbers are summed over them.
+
+    Attributes:
+        collapsed_epochs: How many epochs in a row were collapsed; checkpoints contain it.
+
+    Args:
+        criterion: The criterion of the run.
+        ctc_epochs: The run's epochs of plain CTC.
+        processes: The training processes.
     """
 
     def __init__(self, criterion: Criterion, ctc_epochs: int = 0, processes: Processes = ALONE) -> None:
@@ -53,7 +62,17 @@ class DivergenceWatch:
         self.last: _Collapse | None = None
 
     def numbers(self, step: int, loss: float, norm: float, ids: list[str]) -> None:
-        """Stop at a loss or a gradient that is not finite."""
+        """Stop at a loss or a gradient that is not finite.
+
+        Args:
+            step: The number of the step.
+            loss: Its loss.
+            norm: The norm of its gradient.
+            ids: Its utterances.
+
+        Raises:
+            Diverged: One of them is not finite.
+        """
         if math.isfinite(loss) and math.isfinite(norm):
             return
         what, value = ("gradient", norm) if math.isfinite(loss) else ("loss", loss)
@@ -61,12 +80,19 @@ class DivergenceWatch:
         weights = self.criterion.wildcards
         names = [n for n in ("word_bypass", "bypass", "self_loop") if getattr(weights, n) is not None]
         if names:
-            advice += f", or make wildcards dearer ({_options(stricter(self.criterion, names[0]))})"
+            advice += f", or make wildcards more expensive ({_options(stricter(self.criterion, names[0]))})"
         where = f"step {step} (utterances {', '.join(ids[:3])}, …)"
         raise Diverged(f"training has diverged: the {what} of {where} is {value}; {advice}")
 
     def arcs(self, step: int, logits: torch.Tensor, lengths: torch.Tensor, batch: Batch) -> None:
-        """Warn when two looks in a row find (nearly) nothing but wildcards. logits (T, N, V)."""
+        """Warn if two checks in a row find almost only wildcards.
+
+        Args:
+            step: The number of the step; most steps are not checked.
+            logits: (T, N, V).
+            lengths: (N,) frames.
+            batch: The batch.
+        """
         if step % CHECK_EVERY or not has_arcs(self.criterion.wildcards):
             return
         seen = self.processes.sum(_look(logits, lengths, batch, self.criterion.wildcards))
@@ -74,20 +100,27 @@ class DivergenceWatch:
         self.in_a_row = self.in_a_row + 1 if collapse else 0
         self.whole_epoch = self.whole_epoch and collapse is not None
         if collapse and self.in_a_row >= 2 and not self.warned:
-            _log.warning("step %d: training is collapsing to wildcards: %s", step, self.say(collapse))
+            _log.warning("step %d: training is collapsing to wildcards: %s", step, self._describe(collapse))
             self.warned = True
         self.last = collapse
 
     def end_epoch(self, step: int) -> None:
-        """Stop after `EPOCHS` epochs of nothing but wildcards."""
+        """Stop after `EPOCHS` epochs that were collapsed from the first check to the last.
+
+        Args:
+            step: The number of the last step.
+
+        Raises:
+            Diverged: So many epochs in a row were collapsed.
+        """
         self.collapsed_epochs = self.collapsed_epochs + 1 if self.whole_epoch and self.in_a_row else 0
         self.warned, self.whole_epoch = False, True
         if self.collapsed_epochs >= EPOCHS:
-            assert self.last is not None  # the last look of the epoch found it too
-            raise Diverged(f"training has collapsed to wildcards by step {step}: {self.say(self.last)}")
+            assert self.last is not None  # the last check of the epoch found it too
+            raise Diverged(f"training has collapsed to wildcards by step {step}: {self._describe(self.last)}")
 
-    def say(self, collapse: _Collapse) -> str:
-        """The finding, the weight now and in the first epoch, and what to do about it."""
+    def _describe(self, collapse: _Collapse) -> str:
+        """Describe what was found, the weight now and in the first epoch, and what to do."""
         name = collapse.weight
         first, now = (getattr(w, name) for w in (self.criterion.settings, self.criterion.wildcards))
         weight = f"{name} is {now:.3g}, in the criterion's first epoch {first:g}"
@@ -95,15 +128,19 @@ class DivergenceWatch:
             weight += ", a reward"
         ways = [_options(stricter(self.criterion, name))]
         by_epoch = self.criterion.settings.schedule == "epoch" and getattr(self.criterion.settings, f"{name}_tau") < 1
-        if first <= 0 and by_epoch:  # an entropy schedule moves on in epochs of plain CTC
+        if first <= 0 and by_epoch:  # not for an entropy schedule, which also moves in epochs of plain CTC
             ways.insert(0, f"--training.ctc_epochs {self.ctc_epochs + _MORE_CTC}")
         return f"{collapse.found}; {weight}; train again, in another --out, with {' or '.join(ways)}"
 
 
 def check_model(found: Evaluation) -> None:
-    """Refuse a model that knows less than none, and say it if one gets next to nothing right.
+    """Refuse a model that is worse than guessing, and warn about one that gets almost nothing right.
 
-    found: of the model on held-out speech, at the end of training.
+    Args:
+        found: The evaluation of the model on held-out speech, at the end of training.
+
+    Raises:
+        Diverged: The model is worse than guessing.
     """
     if not found.ctc_loss <= WORSE * found.guessing:
         raise Diverged(
@@ -112,18 +149,25 @@ def check_model(found: Evaluation) -> None:
         )
     if found.cer >= _HOPELESS:
         _log.warning(
-            "the model gets next to nothing right: dev CER %.0f%%, %.0f%% of the characters left out; it needs more "
+            "the model gets almost nothing right: dev CER %.0f%%, %.0f%% of the characters deleted; it needs more "
             "epochs or more speech, or the transcripts are not those of the audio",
             100 * found.cer, 100 * found.deletions,
         )  # fmt: skip
 
 
 def stricter(criterion: Criterion, weight: str) -> dict[str, float]:
-    """The setting of the schedule that makes arcs dearer from now on, if these were too cheap.
+    """Choose a setting of the schedule that makes arcs more expensive.
 
-    A first weight that is weaker than the published one becomes that; a reward becomes a penalty. If the first weight
-    has held and its relaxation came too early, the schedule is made slower. Otherwise the first weight is too weak:
-    specification §6 goes from −19 to −25 to −30.
+    A first weight that is weaker than the published one becomes the published one. A reward becomes a penalty. If the
+    first weight was strict enough and was relaxed too early, the schedule becomes slower. Otherwise the first weight is
+    too weak: specification §6 goes from −19 to −25 to −30.
+
+    Args:
+        criterion: The criterion, in the epoch of the collapse.
+        weight: The family of arcs: "bypass", "self_loop" or "word_bypass".
+
+    Returns:
+        The setting of the schedule and its value.
 
     >>> stricter(Criterion("otc-tw", word_bypass=-5.0), "word_bypass")
     {'word_bypass': -19.0}
@@ -145,12 +189,12 @@ def stricter(criterion: Criterion, weight: str) -> dict[str, float]:
 
 
 def _options(settings: dict[str, float]) -> str:
-    """Settings of the schedule as they are given on the command line."""
+    """Format settings of the schedule as options of the command line."""
     return " ".join(f"--schedule.{name} {value:.3g}" for name, value in settings.items())
 
 
 def _look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards) -> list[float]:
-    """What `_find_collapse` judges, as sums: tokens, words, tokens skipped and bypassed, frames, loops, likelihood."""
+    """Sum what `_find_collapse` judges: tokens, words, tokens skipped and bypassed, frames, loops, likelihood."""
     post = wildcard_posteriors(
         logits.detach(),
         batch.targets,
@@ -165,22 +209,22 @@ def _look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: 
 
 
 def _find_collapse(seen: list[float], wildcards: Wildcards) -> _Collapse | None:
-    """Whether the tokens are bypassed rather than recognised, or the frames taken by rewarded self-loops."""
+    """Check whether tokens are bypassed instead of recognised, or whether self-loops with a reward take the frames."""
     tokens, words, skipped, bypassed, frames, self_loops, log_likelihood = seen
     skipped, bypassed, loops = skipped / max(1, tokens), bypassed / max(1, tokens), self_loops / max(1, frames)
     if skipped >= MAX_SKIPPED:
         found = f"{skipped:.0%} of the tokens are bypassed"
         return _Collapse(found, _cheap(wildcards, tokens / max(1, words), bypassed > skipped / 2))
-    # Early in training loops are many and mean nothing; a likelihood above 1 says that they are there for the reward.
+    # Early in training there are many self-loops, without harm. A likelihood above 1 shows that the reward causes them.
     if wildcards.self_loop is not None and loops >= MAX_SELF_LOOPS and log_likelihood > 0:
         return _Collapse(f"wildcard self-loops take {loops:.0%} of the frames", "self_loop")
     return None
 
 
 def _cheap(wildcards: Wildcards, word_length: float, mostly_tokens: bool) -> str:
-    """The arcs without which there would be no collapse.
+    """Find the arcs that cause the collapse.
 
-    Where a word's tokens, bypassed one by one, cost less than its word bypass, a dearer word bypass would not help.
+    If bypassing a word's tokens one by one costs less than its word bypass, a more expensive word bypass does not help.
     """
     if wildcards.word_bypass is None or wildcards.bypass is None:
         return "bypass" if wildcards.word_bypass is None else "word_bypass"

@@ -30,7 +30,13 @@ _ROUNDS = 2  # the first may have something to set up
 
 @dataclass(frozen=True)
 class _Times:
-    """In seconds: features that are not there yet, all epochs' steps, all epochs' validation."""
+    """Estimated seconds.
+
+    Attributes:
+        features: For features that are not in the cache.
+        training: For the steps of all epochs.
+        validation: For the validation of all epochs.
+    """
 
     features: float
     training: float
@@ -38,13 +44,17 @@ class _Times:
 
 
 def rehearse(config: Config, trunk: bool = False) -> str:
-    """Data, size of the model, weights and an estimate of time, as text.
+    """Describe a run without training it: data, size of the model, weights, and an estimate of time.
 
     Args:
-        config: the settings of the run.
-        trunk: whether its epochs of plain CTC are taken over from another run.
+        config: The settings of the run.
+        trunk: Whether its epochs of plain CTC are copied from another run.
+
     Returns:
-        Lines for people. A mistake that `train` would refuse at its start is a WildCTCError.
+        Lines for people.
+
+    Raises:
+        WildCTCError: `train` would refuse the settings.
     """
     validate(config)
     device, criterion, data = find_device(config.training.device), make_criterion(config), config.data
@@ -71,7 +81,7 @@ def rehearse(config: Config, trunk: bool = False) -> str:
             f"wildcards: {_wildcards(config)}",
             f"time: {duration(times.features)} for features that are not in the cache + "
             f"{epochs} epochs × {duration(each)} = {duration(times.features + epochs * each)}, "
-            f"if the rest goes as one batch did just now ({device.type}{threads})",
+            f"if all batches take as long as the one that was timed ({device.type}{threads})",
             "nothing was written",
         ]
     )
@@ -80,7 +90,7 @@ def rehearse(config: Config, trunk: bool = False) -> str:
 def _plan(
     config: Config, model: Recognizer, utterances: Sequence[Utterance], speeds: Sequence[float]
 ) -> list[list[Example]]:
-    """The batches of an epoch, with lengths as the manifest says."""
+    """The batches of an epoch, with the lengths that the manifest states."""
     front_end, units = model.front_end, model.units
     examples = [
         Example(
@@ -145,7 +155,7 @@ def _padded(batch: Sequence[Example]) -> int:
 
 
 def _made_up(examples: Sequence[Example], model: Recognizer) -> Batch:
-    """A batch of these lengths and transcripts, with noise for features."""
+    """A batch with these lengths and transcripts, and noise for features."""
     generator = torch.Generator().manual_seed(0)
     shape = model.front_end.shape
     batch = collate(examples, [torch.randn(e.frames, *shape, generator=generator) for e in examples])
@@ -153,7 +163,7 @@ def _made_up(examples: Sequence[Example], model: Recognizer) -> Batch:
 
 
 def _timed(function: Callable[[], object]) -> float:
-    """Seconds of one call, the fastest of some: other work on the machine can only slow it down."""
+    """Seconds of one call. The fastest of several counts, because other work on the machine can only slow it down."""
     found = []
     for _ in range(_ROUNDS):
         begun = time.perf_counter()
@@ -165,7 +175,7 @@ def _timed(function: Callable[[], object]) -> float:
 
 
 def _wildcards(config: Config) -> str:
-    """Each family's weight in the first epoch with wildcards and in the last."""
+    """The weight of each family in the first epoch with wildcards, and in the last."""
     criterion, plain, epochs = make_criterion(config), config.training.ctc_epochs, config.training.epochs
     first = criterion.wildcards
     names = [name for name in WEIGHTS if getattr(first, name) is not None]

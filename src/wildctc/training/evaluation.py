@@ -1,4 +1,4 @@
-"""What is measured on held-out speech at the end of an epoch, and on a fixed sample of the training speech."""
+"""Measure a model on held-out speech at the end of an epoch, and on a fixed sample of the training speech."""
 
 from __future__ import annotations
 
@@ -21,10 +21,17 @@ from wildctc.training.batches import Batch
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Losses are means over utterances; `entropy` is None when the model gives all its probability to blank.
+    """What was measured. Losses are means over utterances.
 
-    deletions: the share of the references' characters that the model leaves out, a part of `cer`.
-    guessing: what the CTC loss would be at most if all outputs had the same probability.
+    Attributes:
+        loss: The criterion's own loss.
+        ctc_loss: The plain CTC loss.
+        entropy: The predictive entropy; None if the model gives all probability to the blank.
+        bypass_posterior: The mean probability that a token is bypassed, on the probe's graph.
+        wer: The word error rate, greedy.
+        cer: The character error rate, greedy.
+        deletions: The share of the references' characters that are deleted, a part of `cer`.
+        guessing: An upper bound of the CTC loss of a model whose outputs all have the same probability.
     """
 
     loss: float
@@ -41,9 +48,16 @@ class Evaluation:
 def evaluate(
     model: Recognizer, batches: Iterable[Batch], wildcards: Wildcards, processes: Processes = ALONE
 ) -> Evaluation:
-    """The criterion's own loss, plain CTC loss, predictive entropy, bypass posterior and greedy error rates.
+    """Measure losses, predictive entropy, bypass posterior and greedy error rates.
 
-    batches: of several processes each has its share, and all get the same numbers.
+    Args:
+        model: The model; it stays in eval mode.
+        batches: The batches; with several processes, each has its share.
+        wildcards: The weights of the criterion's own loss.
+        processes: The processes.
+
+    Returns:
+        The numbers over all batches, the same in every process.
     """
     model.eval()
     loss = ctc_loss = guessing = bypassed = numerator = denominator = utterances = tokens = 0.0
@@ -65,7 +79,7 @@ def evaluate(
     words, characters = wer(references, hypotheses), cer(references, hypotheses)
     sums = [loss, ctc_loss, utterances, numerator, denominator, bypassed, tokens]
     sums += [words.total, words.reference, characters.total, characters.deletions, characters.reference, guessing]
-    processes.barrier()  # shares of dev differ, and features that are not cached take long
+    processes.barrier()  # processes finish at different times, above all if features are not cached
     loss, ctc_loss, utterances, numerator, denominator, bypassed, tokens, *errors = processes.sum(sums)
     return Evaluation(
         loss / utterances,
@@ -81,7 +95,16 @@ def evaluate(
 
 @torch.no_grad()
 def bypass_posterior(model: Recognizer, batches: Iterable[Batch], processes: Processes = ALONE) -> float:
-    """The mean probability that a token is bypassed, on the probe's graph; batches as `evaluate` takes them."""
+    """Measure the mean probability that a token is bypassed, on the probe's graph.
+
+    Args:
+        model: The model; it stays in eval mode.
+        batches: The batches; with several processes, each has its share.
+        processes: The processes.
+
+    Returns:
+        The mean over all tokens, the same in every process.
+    """
     model.eval()
     total, tokens = 0.0, 0.0
     for batch in batches:
@@ -93,7 +116,14 @@ def bypass_posterior(model: Recognizer, batches: Iterable[Batch], processes: Pro
 
 
 def has_arcs(wildcards: Wildcards) -> bool:
-    """Whether the criterion is more than plain CTC."""
+    """Check whether a criterion is more than plain CTC.
+
+    Args:
+        wildcards: Its weights.
+
+    Returns:
+        True if at least one family of arcs is present.
+    """
     return any(w is not None for w in (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass))
 
 

@@ -1,8 +1,8 @@
-"""Runs that are made longer: `--training.epochs` larger than the run began with.
+"""Extend runs: `--training.epochs` larger than when the run started.
 
-The epochs up to the earlier end stay what they are, to the bit, whether they were trained before the run was made
-longer or after. From there on the learning rate is that of a run of the new length, so a cosine rises again from 0.
-With a rate of 1/√step, which knows no end, the result is that of a run which had the new length from the start.
+The epochs up to the earlier end stay the same to the bit, whether they were trained before or after the run was
+extended. From there on the learning rate is that of a run of the new length, so a cosine rises again from 0. With a
+rate of 1/√step, which has no end, the result is that of a run which had the new length from the start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ _log = logging.getLogger(__name__)
 
 
 def earlier_lengths(run: Path) -> list[int]:
-    """In epochs, before the run was made longer; none for most runs."""
+    """Read the earlier lengths of a run.
+
+    Args:
+        run: The run's folder.
+
+    Returns:
+        Numbers of epochs; an empty list for a run that was not extended.
+
+    Raises:
+        WildCTCError: The record cannot be read.
+    """
     path = _record(run)
     if not path.exists():
         return []
@@ -31,25 +41,42 @@ def earlier_lengths(run: Path) -> list[int]:
 
 
 def lengthen(run: Path, old: Config, new: Config) -> None:
-    """Note the earlier end of a run that is to be longer; done twice it is the same."""
+    """Record the earlier end of a run that is extended. Calling it twice changes nothing.
+
+    Args:
+        run: The run's folder.
+        old: Its settings so far.
+        new: Its settings with more epochs.
+    """
     before, after = old.training.epochs, new.training.epochs
     make_folder(run / "data")
     write_text(_record(run), json.dumps(sorted({*earlier_lengths(run), before})))
     rate = "rises again from 0 to that" if new.optimizer.decay == "cosine" else "is that"
     _log.info(
-        "made longer, from %d to %d epochs: from epoch %d on the learning rate %s of a run of %d epochs, and the "
-        "wildcards' schedule goes on",
+        "extended from %d to %d epochs: from epoch %d on the learning rate %s of a run of %d epochs, and the "
+        "wildcards' schedule continues",
         before, after, before + 1, rate, after,
     )  # fmt: skip
 
 
 def forget(run: Path) -> None:
-    """For a run that begins anew in a folder."""
+    """Remove the record, for a new run in the folder.
+
+    Args:
+        run: The run's folder.
+    """
     _record(run).unlink(missing_ok=True)
 
 
 def length_at(epoch: int, lengths: list[int]) -> int:
-    """The length of the run, in epochs, by which the learning rate of an epoch goes.
+    """Find the length of the run that decides the learning rate of an epoch.
+
+    Args:
+        epoch: The epoch, from 1.
+        lengths: The lengths of the run, in epochs, ascending.
+
+    Returns:
+        The first length that contains the epoch.
 
     >>> [length_at(epoch, [10, 15]) for epoch in (1, 10, 11, 15)]
     [10, 10, 15, 15]
@@ -58,4 +85,4 @@ def length_at(epoch: int, lengths: list[int]) -> int:
 
 
 def _record(run: Path) -> Path:
-    return run / "data" / "lengths.json"  # `data/` is what runs that branch off take over
+    return run / "data" / "lengths.json"  # in `data/`, which runs that branch off copy

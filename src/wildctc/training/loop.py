@@ -1,9 +1,8 @@
-"""Training, from a configuration to a model folder.
+"""Train a recogniser, from settings to a model folder.
 
 The loop reads from top to bottom: `train` sets up, `Trainer.run` goes through epochs, `_step` takes one optimiser step.
-Nothing random has a state: batches, masks and dropout are drawn from (seed, epoch, batch), so the position in the
-data is all that a checkpoint needs to know about chance. Several processes (torchrun) take each step together, and
-the first one writes: see `distributed` and `batches`.
+All randomness derives from (seed, epoch, batch), so checkpoints need no RNG state. Several processes (torchrun) take
+each step together, and the first one writes: see `distributed` and `batches`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_ctc_loss
 from wildctc.progress import progress
 from wildctc.recognizer.model import Recognizer
-from wildctc.training.batches import Batch, Batches, parts_for, parts_to_go_on, plan_batches, seed_of
+from wildctc.training.batches import Batch, Batches, parts_for, parts_to_resume, plan_batches, seed_of
 from wildctc.training.build import encoder_settings, find_device, make_criterion
 from wildctc.training.checkpoints import Checkpoints, average, holds
 from wildctc.training.config import Config, differences, to_yaml, validate
@@ -57,14 +56,25 @@ from wildctc.training.selection import best_epochs
 from wildctc.training.warm_start import branch_off
 
 _log = logging.getLogger(__name__)
-TRAIN_SAMPLE = 100  # training utterances on which the bypass posterior is followed
+TRAIN_SAMPLE = 100  # training utterances on which the bypass posterior is measured
 
 
 def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> Path:
-    """Train a recogniser, or go on where an earlier call with the same settings stopped; returns the model folder.
+    """Train a recogniser, or resume an earlier call with the same settings.
 
-    trunk: a run with the same settings but for criterion and schedule, whose epochs of plain CTC are taken over.
+    Args:
+        config: The settings.
+        out: The run's folder.
+        trunk: A run whose settings differ only in criterion and schedule. Its epochs of plain CTC are copied.
 
+    Returns:
+        The model folder.
+
+    Raises:
+        Diverged: Training failed.
+        WildCTCError: The settings are not valid, or the folder holds another run.
+
+    >>> from wildctc.training.config import load_recipe
     >>> train(load_recipe("iban"), "runs/iban")  # doctest: +SKIP
     """
     validate(config)
@@ -85,7 +95,7 @@ def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> P
 
 
 def _check(config: Config) -> None:
-    """Refuse what no run can begin with before there is a folder: a mistake leaves nothing behind."""
+    """Refuse wrong settings before the folder is created, so that a mistake leaves nothing behind."""
     find_device(config.training.device)
     make_criterion(config)
     for split in ("train", "dev"):
@@ -93,6 +103,7 @@ def _check(config: Config) -> None:
 
 
 def _same_run(run: Path, config: Config) -> None:
+    """Refuse a folder with a run of other settings; more epochs extend the run."""
     if not has_checkpoint(run):
         forget(run)
         return
@@ -111,7 +122,13 @@ def _same_run(run: Path, config: Config) -> None:
 
 
 class Trainer:
-    """One run: its data, model and optimiser, and where it is."""
+    """One run: its data, model and optimiser, and how far it has come.
+
+    Args:
+        config: The settings.
+        run: The run's folder.
+        processes: The training processes.
+    """
 
     def __init__(self, config: Config, run: Path, processes: Processes = ALONE) -> None:
         self.config, self.run_folder, self.processes = config, run, processes
@@ -135,7 +152,7 @@ class Trainer:
         self.history: list[Metrics] = []
         self.spent = {"loss": 0.0, "data": 0.0, "all": 0.0}  # seconds of training steps in this session
         if processes.first:
-            self.model.describe(self.checkpoints.folder)  # so that the last checkpoint can be used before the end
+            self.model.describe(self.checkpoints.folder)  # so that checkpoints can be decoded before the run ends
         self.watch = DivergenceWatch(self.criterion, config.training.ctc_epochs, processes)
         self._restore()
         self.stats = self.model.stats
@@ -145,13 +162,14 @@ class Trainer:
 
     def _load_data(self) -> None:
         config, data = self.config, self.config.data
+        # manifests, units and front end
         found = make_folder(self.run_folder / "data")
         everything, dev = (
             remember_durations(read_split(data, split), found / f"{split}.json") for split in ("train", "dev")
         )
         train = [u for u in everything if u.duration <= data.max_duration]
         if len(train) < len(everything):
-            _log.info("%d utterances longer than %g s left out", len(everything) - len(train), data.max_duration)
+            _log.info("%d utterances longer than %g s skipped", len(everything) - len(train), data.max_duration)
         units = make_units(data, train)
         front_end = asdict(config.features)
         self.cache = FeatureCache(data.cache, make_front_end(front_end))
@@ -160,8 +178,9 @@ class Trainer:
         wanted = [(u, speed) for u in train for speed in data.speeds] + [(u, 1.0) for u in dev]
         self.cache.check_room(wanted, data.cache_limit_gb)
         torch.manual_seed(seed_of(config.seed))
-        # The model comes first, since it decides how many frames a transcript needs; the statistics follow below.
+        # Build the model before the examples: it decides how many frames a transcript needs. Statistics are set below.
         self.model = Recognizer(front_end, encoder_settings(config), units)
+        # utterances that can be trained on; this computes and caches all features
         lengths = self.model.output_lengths
         self.again = self.processes.tell(has_checkpoint(self.run_folder))
         rest = (self.again, self.processes)
@@ -174,11 +193,12 @@ class Trainer:
         if not self.again and self.processes.first:
             for path in found.glob("lost-*.json"):
                 path.unlink()
+        # utterances that become unreadable during the run
         self.lost = {
             split: Lost(found, split, len({e.utterance.id for e in examples}), data.max_bad, self.processes.rank)
             for split, examples in (("train", self.train), ("dev", self.dev))
         }
-        if not self.again:  # else they come with the weights: a continued run must normalise with the same bits
+        if not self.again:  # a resumed run gets them with the weights, so that it normalises with the same bits
             self.model.set_stats(self._stats())
         self.model.to(self.device)
         copies = len(data.speeds)
@@ -190,9 +210,9 @@ class Trainer:
         )  # fmt: skip
 
     def _stats(self) -> FeatureStats:
-        """Computed by the first process, for all."""
+        """Compute the statistics of the features in the first process, for all."""
         stats = feature_stats(self.train, self.cache) if self.processes.first else None
-        self.processes.barrier()  # however long that takes
+        self.processes.barrier()  # wait here, however long that takes
         found = self.processes.tell(stats)
         assert found is not None
         return found
@@ -203,28 +223,28 @@ class Trainer:
             return
         state = self.checkpoints.restore(path, self.model, self.optimizer, self.model.units.fingerprint())
         if state["data"] != self.data:
-            raise WildCTCError(f"{self.run_folder}: the data has changed since the run began; choose another --out")
+            raise WildCTCError(f"{self.run_folder}: the data has changed since the run started; choose another --out")
         self._take_parts(state)
         self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
         self.history, self.watch.collapsed_epochs = state["history"], state["collapsed_epochs"]
         self.criterion.load_state_dict(state["criterion"])
-        _log.info("continuing from %s: epoch %d, step %d", path, self.epoch, self.step)
+        _log.info("resuming from %s: epoch %d, step %d", path, self.epoch, self.step)
 
     def _take_parts(self, state: dict[str, Any]) -> None:
-        """Keep the number of parts that the run's batches are cut into, whatever that of processes, where possible."""
+        """Keep the number of parts that batches are cut into, whatever the number of processes, if that is possible."""
         accumulate, size = self.config.optimizer.accumulate, self.processes.size
         had = state.get("processes", 1)
         parts = state.get("parts", parts_for(accumulate, had))
-        self.parts = parts_to_go_on(parts, accumulate, size)
+        self.parts = parts_to_resume(parts, accumulate, size)
         if self.parts != parts:
             _log.warning(
-                "the run had %d processes and goes on with %d: batches are cut into %d parts, not %d, so from here on "
-                "dropout and batch normalisation are not those that it would have had", had, size, self.parts, parts,
+                "the run had %d processes and resumes with %d: batches are cut into %d parts, not %d, so from here on "
+                "dropout and batch normalisation differ from before", had, size, self.parts, parts,
             )  # fmt: skip
         elif had != size:
             _log.info(
-                "the run had %d processes and goes on with %d: the same batches, masks and dropout; sums are added in "
+                "the run had %d processes and resumes with %d: the same batches, masks and dropout; sums are added in "
                 "another order, so the last digits may differ", had, size,
             )  # fmt: skip
 
@@ -241,7 +261,11 @@ class Trainer:
     # ------------------------------------------------------------------------------------------------------- epochs
 
     def run(self) -> Path:
-        """Train to the end and write the model folder."""
+        """Train to the end and write the model folder.
+
+        Returns:
+            The model folder.
+        """
         self._keep_trunk()
         reports = Reports(self.run_folder, self.history) if self.processes.first else None
         with progress(total=self.lengths[-1] * self.steps_per_epoch, initial=self.step, unit="step") as bar:
@@ -265,7 +289,7 @@ class Trainer:
 
     @property
     def _plain(self) -> bool:
-        """Whether this is one of the first epochs, of plain CTC."""
+        """Whether this epoch is one of the first, of plain CTC."""
         return self.epoch <= self.config.training.ctc_epochs
 
     @property
@@ -273,6 +297,8 @@ class Trainer:
         return Wildcards() if self._plain else self.criterion.wildcards
 
     def _train_epoch(self, bar: Any) -> None:
+        """Take all steps of an epoch, with checkpoints in between."""
+        # the rest of the epoch's batches: a resumed run starts in the middle
         groups = self._groups(self.epoch)
         plan = [batch for group in groups for batch in group]
         start = sum(map(len, groups[: self.group]))
@@ -297,7 +323,7 @@ class Trainer:
         self.seconds += time.perf_counter() - begun
 
     def _groups(self, epoch: int) -> list[list[list[int]]]:
-        """The batches of an epoch, in groups that make an optimiser step together."""
+        """The batches of an epoch, in groups: a group makes one optimiser step."""
         data = self.config.data
         budget = int(data.batch_seconds * self.cache.front_end.frame_rate)
         plan = plan_batches([e.frames for e in self.train], budget, self.config.seed, epoch)
@@ -305,13 +331,14 @@ class Trainer:
         return [plan[i : i + size] for i in range(0, len(plan), size)]
 
     def _step(self, loader: Iterator[Batch], group: list[list[int]]) -> float:
-        """One optimiser step over a group of batches; returns the loss, a mean over the group's utterances."""
+        """Take one optimiser step over a group of batches; returns the loss, a mean over the group's utterances."""
         begun = time.perf_counter()
         count = sum(map(len, group))
         self.step += 1
+        # forward and backward over this process's share of the group
         self.optimizer.zero_grad(set_to_none=True)
         loss = missing = 0.0
-        shares = -(-len(group) * self.parts // self.processes.size)  # of this process, as many as of any other
+        shares = -(-len(group) * self.parts // self.processes.size)  # the same number in every process
         for share in range(shares):
             waited = time.perf_counter()
             batch = next(loader).to(self.device)
@@ -319,6 +346,7 @@ class Trainer:
             torch.manual_seed(batch.seed)  # dropout
             loss += self._backward(batch, count, last=share == shares - 1)
             missing += batch.missing
+        # clip, check and update
         loss, missing = self.processes.sum([loss, missing])
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip))
         self.watch.numbers(self.step, loss, norm, [self.train[i].utterance.id for batch in group for i in batch])
@@ -330,26 +358,29 @@ class Trainer:
         return loss
 
     def _backward(self, batch: Batch, count: int, last: bool) -> float:
-        """Add the gradient of a batch's share of the loss: the sum over its utterances ÷ those of the whole step.
+        """Add the gradient of a batch's part of the loss: the sum over its utterances ÷ those of the whole step.
 
-        last: of this process in this step; then the gradients of all processes are averaged.
+        last: whether it is the last batch of this process in this step; then the gradients of all processes are
+            averaged.
         """
         precision = torch.autocast(
             self.device.type, torch.bfloat16, enabled=self.config.training.precision == "bfloat16"
         )
+        # encoder, forward
         with self.parallel.no_sync() if self.parallel and not last else nullcontext(), precision:
             logits, lengths = (self.parallel or self.model)(batch.x, batch.x_lengths)
         begun = time.perf_counter()
-        # The loss goes forward and backward on a leaf, so that its time can be told from the encoder's.
+        # Loss: forward and backward on a leaf, so that its time is separate from the encoder's.
         leaf = logits.detach().float().requires_grad_()
         arguments = (leaf.transpose(0, 1), batch.targets, lengths, batch.target_lengths)
         wildcards = batch.weigh(self._wildcards)
         loss = wildcard_ctc_loss(*arguments, reduction="sum", wildcards=wildcards, words=batch.words)
         loss = loss * batch.counts / count
-        (loss * self.processes.size).backward()  # gradients are averaged over the processes; the sum is wanted
+        (loss * self.processes.size).backward()  # the processes average gradients, and we need the sum
         self.spent["loss"] += time.perf_counter() - begun
         if not self._plain:
             self.watch.arcs(self.step, leaf.transpose(0, 1), lengths, batch)
+        # encoder, backward
         assert leaf.grad is not None
         logits.backward(leaf.grad.to(logits.dtype))
         return float(loss.detach())
@@ -361,9 +392,10 @@ class Trainer:
             group["lr"] = learning_rate(self.step, o.lr, o.warmup_steps, o.decay, total)
 
     def _end_epoch(self) -> None:
-        """Validate, relax the criterion's weights, and commit the epoch: the checkpoint holds its metrics."""
+        """Validate, update the criterion's weights, and commit the epoch: the checkpoint holds its metrics."""
         begun = time.perf_counter()
         self.watch.end_epoch(self.step)
+        # validate; the entropy decides the weights of the next epoch
         wildcards = self._wildcards
         found = self._evaluate_dev()
         self._relax(found.entropy)
@@ -383,6 +415,7 @@ class Trainer:
             "bypass_posterior_dev": found.bypass_posterior,
             "seconds": round(self.seconds + time.perf_counter() - begun, 3),
         }
+        # commit: weights first, then the checkpoint that says that the epoch is finished
         self.checkpoints.save_epoch(self.epoch, self.model)
         self.history.append(metrics)
         self.epoch, self.group = self.epoch + 1, 0
@@ -394,16 +427,16 @@ class Trainer:
         _log.info("epoch %d: %s", metrics["epoch"], ", ".join(f"{k} {v:.4g}" for k, v in shown.items()))
 
     def _keep_trunk(self) -> None:
-        """Also when a run goes on that was killed just before."""
+        """Keep the checkpoint at the end of the plain epochs. A run that was killed just before does it on resume."""
         ended = len(self.history) == self.config.training.ctc_epochs and self.group == 0 and self.history
         if ended and self.processes.first and not self.checkpoints.trunk.exists():
             write_atomically(self.checkpoints.trunk, self.checkpoints.last.read_bytes())
 
     def _relax(self, entropy: float | None) -> None:
-        """The criterion's weights for the next epoch; no entropy (all probability on blank) keeps the last value.
+        """Update the criterion's weights for the next epoch. Without an entropy (all probability on blank) they stay.
 
-        The entropy is followed whatever the criterion: any can go on from the epochs of plain CTC, and the smoothed one
-        of any run tells which `h_low` is within reach.
+        The entropy is smoothed for every criterion: any of them can branch off from the epochs of plain CTC, and the
+        smoothed entropy of any run shows which `h_low` can be reached.
         """
         entropy = math.nan if entropy is None else entropy
         follows = self.criterion.needs_entropy
@@ -414,7 +447,7 @@ class Trainer:
             if not self._plain:
                 self.criterion.step(entropy)
         for warning in said:
-            if follows:  # to others `h_low` means nothing
+            if follows:  # the warnings are about `h_low`, which only entropy schedules use
                 _log.warning("%s", warning.message)
 
     def _best(self) -> list[int]:
@@ -442,12 +475,14 @@ class Trainer:
     def _export(self) -> Path:
         """Average the best epochs, measure the result and write the model folder."""
         folder = self.run_folder / "model"
-        self.processes.barrier()  # the first one may still be writing the last epoch
+        self.processes.barrier()  # the first process may still be writing the last epoch
+        # average the best epochs
         epochs = self.checkpoints.present(self._best())
         weights = average([self.checkpoints.epoch(e) for e in epochs])
         if self.processes.tell(holds(folder / "model.safetensors", weights)):
             _log.info("the run is finished: its model is in %s", folder)
             return folder
+        # measure the average and write it
         self.model.load_state_dict(weights)
         found = self._evaluate_dev()
         check_model(found)

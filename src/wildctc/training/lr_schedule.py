@@ -7,7 +7,17 @@ from typing import Literal
 
 
 def learning_rate(step: int, peak: float, warmup: int, decay: Literal["sqrt", "cosine"], total: int) -> float:
-    """The rate of step 1, 2, …: a linear rise to `peak` at step `warmup`, then 1/√step, or a cosine to 0 at `total`.
+    """Compute the learning rate of a step: a linear rise to the peak, then 1/√step or a cosine to 0.
+
+    Args:
+        step: The step, from 1.
+        peak: The rate at the end of the warm-up.
+        warmup: Steps of the warm-up.
+        decay: What follows the warm-up.
+        total: The step at which a cosine reaches 0.
+
+    Returns:
+        The rate.
 
     >>> [learning_rate(s, 1.0, 10, "sqrt", 100) for s in (1, 10, 40)]
     [0.1, 1.0, 0.5]

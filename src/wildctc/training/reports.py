@@ -1,7 +1,7 @@
-"""The files that people look at: metrics.jsonl, curves.svg, TensorBoard events, log.txt and the model card.
+"""Write the files that people look at: metrics.jsonl, curves.svg, TensorBoard events, log.txt and the model card.
 
-All but the log are written from the list of finished epochs that the last checkpoint holds, so a run that was killed
-between two of them, or in the middle of one, has them right again as soon as it goes on: no epoch is missing or twice.
+All except the log are written from the list of finished epochs in the last checkpoint. A run that was killed while it
+wrote them writes them again when it resumes: no epoch is missing or twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ WEIGHTS = ("bypass", "self_loop", "word_bypass")
 
 
 class Reports:
-    """Writes a run's metrics, curves and TensorBoard events after each epoch."""
+    """Writes a run's metrics, curves and TensorBoard events after each epoch.
+
+    Args:
+        run: The run's folder.
+        history: The metrics of the finished epochs.
+    """
 
     def __init__(self, run: Path, history: list[Metrics]) -> None:
         self.run, self.drawn = run, -math.inf
@@ -36,22 +41,39 @@ class Reports:
         self.write(history)
 
     def write(self, history: list[Metrics]) -> None:
-        """Write metrics.jsonl and curves.svg anew; the picture, which takes a second, at most twice a minute."""
+        """Write metrics.jsonl and curves.svg. The picture, which takes a second, is written at most twice a minute.
+
+        Args:
+            history: The metrics of all finished epochs.
+        """
         write_text(self.run / METRICS, "".join(json.dumps(m) + "\n" for m in history))
         if history and time.monotonic() - self.drawn > 30:
             self.draw(history)
 
     def draw(self, history: list[Metrics]) -> None:
+        """Write curves.svg.
+
+        Args:
+            history: The metrics of all finished epochs.
+        """
         write_atomically(self.run / "curves.svg", draw_curves(history))
         self.drawn = time.monotonic()
 
     def add(self, history: list[Metrics]) -> None:
-        """Take in the last epoch of `history`."""
+        """Report a finished epoch.
+
+        Args:
+            history: The metrics of all finished epochs; the last one is new.
+        """
         self._add_events(history[-1])
         self.write(history)
 
     def close(self, history: list[Metrics]) -> None:
-        """The end of the run."""
+        """Write the final picture and close the TensorBoard events.
+
+        Args:
+            history: The metrics of all finished epochs.
+        """
         self.draw(history)
         self.events.close()
 
@@ -64,7 +86,14 @@ class Reports:
 
 
 def draw_curves(history: list[Metrics]) -> bytes:
-    """Loss, WER, weights and entropy by epoch, as SVG."""
+    """Draw loss, error rates, weights and entropy by epoch.
+
+    Args:
+        history: The metrics of all finished epochs.
+
+    Returns:
+        SVG. The same numbers give the same file.
+    """
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -88,7 +117,7 @@ def draw_curves(history: list[Metrics]) -> bytes:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.grid(alpha=0.3)
             for name in names:
-                points = [(m["epoch"], m[name]) for m in history if m.get(name) is not None]  # older runs have fewer
+                points = [(m["epoch"], m[name]) for m in history if m.get(name) is not None]  # older runs lack some
                 if points:
                     axes.plot(*zip(*points, strict=True), marker=".", label=name.replace("_", " "))
             if names == rates:
@@ -107,13 +136,25 @@ def draw_curves(history: list[Metrics]) -> bytes:
 def model_card(
     config: Config, final: Metrics, history: list[Metrics], epochs: list[int], hours: float, ends: list[int]
 ) -> str:
-    """A short description of a trained model, in Markdown. ends: earlier lengths of a run that was made longer."""
+    """Describe a trained model in Markdown.
+
+    Args:
+        config: The settings of the run.
+        final: `wer`, `cer` and `ctc_loss` of the model on held-out speech.
+        history: The metrics of all epochs.
+        epochs: The epochs whose weights were averaged.
+        hours: Hours of training speech.
+        ends: The earlier lengths of a run that was extended.
+
+    Returns:
+        The Markdown.
+    """
     e, units = config.encoder, config.data.units
     last = history[-1]
     weights = ", ".join(f"{n} {last[n]:.3g}" for n in WEIGHTS if last[n] is not None) or "none"
     chosen = ", ".join(map(str, sorted(epochs)))
     speeds, minutes = ", ".join(map(str, config.data.speeds)), sum(m["seconds"] for m in history) / 60
-    longer = f"; made longer after {', '.join(map(str, ends))}" if ends else ""
+    longer = f"; extended after {', '.join(map(str, ends))}" if ends else ""
     entropy = "none" if last["entropy"] is None else f"{last['entropy']:.4f}"
     return f"""# Speech recogniser trained with WildCTC
 
@@ -134,9 +175,13 @@ Settings:
 
 
 def start_log(run: Path | None) -> logging.Logger:
-    """Send the messages of the package to the terminal and, given a run's folder, to its log.txt.
+    """Send the package's messages to the terminal and to a run's log.txt. Only the first process writes.
 
-    Of several processes the first one speaks.
+    Args:
+        run: The run's folder; None for the terminal only.
+
+    Returns:
+        The package's logger.
     """
     logger = logging.getLogger("wildctc")
     logger.setLevel(log_level())
@@ -169,7 +214,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # tab a
 
 
 class _QuietFileHandler(logging.FileHandler):
-    """On a full disk the next checkpoint says so in one line; the log does not say it with a traceback before."""
+    """Ignores a full disk: the next checkpoint reports it in one line, and the log would report it with a traceback."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass

@@ -1,9 +1,9 @@
-"""Which epochs are the best, for any criterion.
+"""Select the best epochs of a run, for any criterion.
 
-No loss can say so. A criterion's own falls as its weights relax, whatever the model does; plain CTC's rises, since a
-model trained with wildcards no longer insists on every letter. Word errors do not tell either: a model that leaves out
-what it is unsure of can have fewer of them, and that is how training with wildcards fails. So the rule is the character
-error rate with each deleted character counted twice: `cer+deletions`.
+No loss can select them. A criterion's own loss falls as its weights relax, whatever the model does. The plain CTC loss
+rises, because a model trained with wildcards no longer insists on every letter. Word errors cannot select them either:
+a model that deletes what it is unsure of can have fewer of them, and that is how training with wildcards fails. The
+rule is therefore the character error rate with each deleted character counted twice: `cer+deletions`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,20 @@ SELECT = {
 
 
 def best_epochs(history: list[Metrics], select_by: str, ctc_epochs: int, count: int) -> list[int]:
-    """The best `count` epochs, best first; of equals the earlier.
+    """Rank the epochs of a run.
 
-    By `cer+deletions` epochs of nothing but blanks are equal: then the lower plain CTC loss is better, so that
-    `training.patience` sees a run get better before it writes.
+    By `cer+deletions`, epochs with nothing but blanks are equal. The one with the lower plain CTC loss is then better,
+    so that `training.patience` sees progress before the model writes anything. The first `ctc_epochs`, which are plain
+    CTC, count only if there are no others.
 
-    The first `ctc_epochs`, which are plain CTC, do not count while there is another.
+    Args:
+        history: The metrics of all finished epochs.
+        select_by: The rule, one of SELECT.
+        ctc_epochs: The run's epochs of plain CTC.
+        count: How many epochs to return.
+
+    Returns:
+        The best epochs, best first; of equal ones the earlier comes first.
 
     >>> plain = {"epoch": 1, "valid_ctc_loss": 50, "valid_wer": 0.57, "valid_cer": 0.160, "valid_deletions": 0.06}
     >>> deletes = {"epoch": 2, "valid_ctc_loss": 60, "valid_wer": 0.54, "valid_cer": 0.155, "valid_deletions": 0.09}
