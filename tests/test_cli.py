@@ -11,7 +11,8 @@ import torch
 from support.tones import make_corpus, read_rows, write_rows
 
 from wildctc.cli import main
-from wildctc.training.config import Config, flatten, to_dict
+from wildctc.training.config import flatten, to_dict
+from wildctc.training.settings import Config
 from wildctc.version import __version__
 
 

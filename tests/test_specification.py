@@ -10,9 +10,10 @@ from wildctc import CRITERIA, EntropyDecay
 from wildctc.corpora.respin import LANGUAGES
 from wildctc.criteria import Settings
 from wildctc.experiments.catalogue import DAGGER, FLEURS, KAPPAS, SELF_LOOPS, TAUS, WORD_TAUS
-from wildctc.training.config import Config, load_recipe
+from wildctc.training.config import load_recipe
 from wildctc.training.divergence import CHECK_EVERY, EPOCHS, MAX_SELF_LOOPS, MAX_SKIPPED, WORSE
 from wildctc.training.selection import SELECT
+from wildctc.training.settings import Config
 
 PAGE = (ROOT / "docs/specification.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (\d+)\. [^\n]+\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

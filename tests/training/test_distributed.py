@@ -30,9 +30,10 @@ from wildctc.features.fbank import Fbank
 from wildctc.files import load_tensors
 from wildctc.training import reports
 from wildctc.training.batches import Batch, Batches, parts_for, parts_to_resume
-from wildctc.training.config import Config, apply, load_recipe
+from wildctc.training.config import apply, load_recipe
 from wildctc.training.divergence import DivergenceWatch
 from wildctc.training.loop import Trainer, train
+from wildctc.training.settings import Config
 
 FORK = multiprocessing.get_context("fork")
 

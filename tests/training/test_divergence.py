@@ -9,8 +9,9 @@ import torch
 from wildctc import Criterion
 from wildctc.training.batches import Batch
 from wildctc.training.build import make_criterion
-from wildctc.training.config import Config, apply_arguments
+from wildctc.training.config import apply_arguments
 from wildctc.training.divergence import DivergenceWatch, stricter
+from wildctc.training.settings import Config
 
 FAMILIES = ("word_bypass", "bypass", "self_loop")
 EPOCHS = 40

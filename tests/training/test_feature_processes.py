@@ -16,8 +16,8 @@ from wildctc.corpora.utterance import Utterance
 from wildctc.features.cache import FeatureCache
 from wildctc.features.fbank import Fbank
 from wildctc.training import data
-from wildctc.training.config import DataConfig
 from wildctc.training.data import scan
+from wildctc.training.settings import DataConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 COUNT, SPEEDS = 10, [0.9, 1.0]

@@ -30,10 +30,11 @@ from wildctc.text.normalisation import Normalizer
 from wildctc.text.units import CharUnits
 from wildctc.training.batches import Batches, plan_batches
 from wildctc.training.build import encoder_settings
-from wildctc.training.config import Config, apply, apply_arguments, load_recipe, parse_yaml, to_yaml, validate
+from wildctc.training.config import apply, apply_arguments, load_recipe, parse_yaml, to_yaml, validate
 from wildctc.training.data import read_split, usable
 from wildctc.training.loop import Trainer, train
 from wildctc.training.lr_schedule import learning_rate
+from wildctc.training.settings import Config
 
 RECIPES = sorted(p.name.removesuffix(".yaml") for p in (resources.files("wildctc") / "recipes").iterdir())
 METRICS = [

@@ -8,8 +8,9 @@ from support.tones import make_corpus
 
 from wildctc.errors import WildCTCError
 from wildctc.files import load_tensors
-from wildctc.training.config import Config, load_recipe
+from wildctc.training.config import load_recipe
 from wildctc.training.loop import train
+from wildctc.training.settings import Config
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ from wildctc.errors import WildCTCError
 from wildctc.experiments.grid import Run
 from wildctc.experiments.workspace import Site
 from wildctc.terminal import table
-from wildctc.training.config import Config, load_recipe
+from wildctc.training.config import load_recipe
 from wildctc.training.run_folder import has_trunk, read_metrics
+from wildctc.training.settings import Config
 
 # Hours of speech trained on in an hour by a recipe; others are scaled by what their encoder has to compute.
 # cpu: measured on one core beside other work. cuda: a guess, since nobody has measured the paper's recipes yet.

@@ -18,8 +18,9 @@ from wildctc.experiments.grid import Run
 from wildctc.experiments.results import RunResult
 from wildctc.experiments.systems import CONTROL
 from wildctc.files import only_one
-from wildctc.training.config import Config, apply_arguments, differences, flatten, load_recipe, to_dict, validate
+from wildctc.training.config import apply_arguments, differences, flatten, load_recipe, to_dict, validate
 from wildctc.training.run_folder import CONFIG, has_checkpoint, is_trained, read_metrics, read_settings
+from wildctc.training.settings import Config
 
 RESULT = "result.json"
 

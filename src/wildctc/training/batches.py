@@ -26,9 +26,9 @@ from wildctc.features.augment import spec_augment
 from wildctc.features.cache import FeatureCache
 from wildctc.features.stats import FeatureStats
 from wildctc.lattice.arcs import Wildcards
-from wildctc.training.config import SpecAugmentConfig
 from wildctc.training.data import Example, one_thread
 from wildctc.training.lost import Lost
+from wildctc.training.settings import SpecAugmentConfig
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 
 from wildctc.criteria import Criterion
 from wildctc.errors import WildCTCError
-from wildctc.training.config import Config
+from wildctc.training.settings import Config
 
 
 def make_criterion(config: Config) -> Criterion:

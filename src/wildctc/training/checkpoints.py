@@ -17,6 +17,7 @@ from torch import nn
 
 from wildctc.errors import WildCTCError
 from wildctc.files import Damaged, load_tensors, make_folder, remove_parts, save_tensors
+from wildctc.training.batches import parts_for, parts_to_resume
 from wildctc.training.run_folder import LAST, PREVIOUS, TRUNK
 
 _log = logging.getLogger(__name__)
@@ -177,6 +178,33 @@ class Checkpoints:
         for path in self.folder.glob("epoch-*.safetensors"):
             if path not in wanted:
                 path.unlink(missing_ok=True)
+
+
+def resumed_parts(state: dict[str, Any], accumulate: int, processes: int) -> int:
+    """Keep the number of parts that batches are cut into, if the number of processes allows it, and report changes.
+
+    Args:
+        state: The state of the checkpoint.
+        accumulate: Batches of an optimiser step.
+        processes: Training processes now.
+
+    Returns:
+        The number of parts.
+    """
+    had = state.get("processes", 1)
+    before = state.get("parts", parts_for(accumulate, had))
+    parts = parts_to_resume(before, accumulate, processes)
+    if parts != before:
+        _log.warning(
+            "the run had %d processes and resumes with %d: batches are cut into %d parts, not %d, so from here on "
+            "dropout and batch normalisation differ from before", had, processes, parts, before,
+        )  # fmt: skip
+    elif had != processes:
+        _log.info(
+            "the run had %d processes and resumes with %d: the same batches, masks and dropout; sums are added in "
+            "another order, so the last digits may differ", had, processes,
+        )  # fmt: skip
+    return parts
 
 
 def average(paths: list[Path]) -> dict[str, torch.Tensor]:

@@ -33,7 +33,7 @@ from wildctc.progress import RealTime, progress
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.units import CharUnits, SentencePieceUnits, Units, name_characters
 from wildctc.text.word_weights import follow_words
-from wildctc.training.config import DataConfig
+from wildctc.training.settings import DataConfig
 
 _log = logging.getLogger(__name__)
 _STATS_FROM = 2000  # utterances; more hardly change a mean

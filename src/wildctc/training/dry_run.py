@@ -18,11 +18,12 @@ from wildctc.progress import duration
 from wildctc.recognizer.model import Recognizer
 from wildctc.training.batches import Batch, collate, plan_batches
 from wildctc.training.build import encoder_settings, find_device, make_criterion
-from wildctc.training.config import Config, validate
+from wildctc.training.config import validate
 from wildctc.training.data import Example, make_units, read_split
 from wildctc.training.evaluation import evaluate
 from wildctc.training.loop import TRAIN_SAMPLE
 from wildctc.training.reports import WEIGHTS
+from wildctc.training.settings import Config
 
 _SOUND = 10  # seconds of audio on which the front end is timed
 _ROUNDS = 2  # the first may have something to set up

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, write_text
-from wildctc.training.config import Config
+from wildctc.training.config import differences
+from wildctc.training.run_folder import CONFIG, has_checkpoint, read_settings
+from wildctc.training.settings import Config
 
 _log = logging.getLogger(__name__)
 
@@ -40,14 +42,35 @@ def earlier_lengths(run: Path) -> list[int]:
         raise WildCTCError(f"{path}: cannot be read ({error}); put it back, or choose another --out") from None
 
 
-def lengthen(run: Path, old: Config, new: Config) -> None:
-    """Record the earlier end of a run that is extended. Calling it twice changes nothing.
+def check_same_run(run: Path, config: Config) -> None:
+    """Refuse a folder that holds a run with other settings. More epochs extend the run.
 
     Args:
         run: The run's folder.
-        old: Its settings so far.
-        new: Its settings with more epochs.
+        config: The settings that were given.
+
+    Raises:
+        WildCTCError: Other settings differ.
     """
+    if not has_checkpoint(run):
+        _record(run).unlink(missing_ok=True)  # of a run that was here before
+        return
+    if not (run / CONFIG).exists():
+        return
+    old = read_settings(run)
+    longer = config.training.epochs > old.training.epochs
+    changed = [c for c in differences(old, config) if not (longer and c.startswith("training.epochs:"))]
+    if changed:
+        raise WildCTCError(
+            f"{run} holds a run with other settings ({'; '.join(changed[:3])}): "
+            "repeat its settings, or choose another --out"
+        )
+    if longer:
+        _lengthen(run, old, config)
+
+
+def _lengthen(run: Path, old: Config, new: Config) -> None:
+    """Record the earlier end of a run that is extended. Calling it twice changes nothing."""
     before, after = old.training.epochs, new.training.epochs
     make_folder(run / "data")
     write_text(_record(run), json.dumps(sorted({*earlier_lengths(run), before})))
@@ -57,15 +80,6 @@ def lengthen(run: Path, old: Config, new: Config) -> None:
         "wildcards' schedule continues",
         before, after, before + 1, rate, after,
     )  # fmt: skip
-
-
-def forget(run: Path) -> None:
-    """Remove the record, for a new run in the folder.
-
-    Args:
-        run: The run's folder.
-    """
-    _record(run).unlink(missing_ok=True)
 
 
 def length_at(epoch: int, lengths: list[int]) -> int:

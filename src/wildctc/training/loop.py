@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,38 +20,24 @@ import torch
 
 from wildctc.distributed import ALONE, Processes, average_statistics, in_parallel, process_group
 from wildctc.errors import WildCTCError
-from wildctc.features.cache import FeatureCache
-from wildctc.features.front_end import make_front_end
-from wildctc.features.stats import FeatureStats
-from wildctc.features.trust import remember
 from wildctc.files import make_folder, only_one, remove_parts, write_atomically, write_text
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_ctc_loss
 from wildctc.progress import progress
-from wildctc.recognizer.model import Recognizer
-from wildctc.training.batches import Batch, Batches, parts_for, parts_to_resume, plan_batches, seed_of
-from wildctc.training.build import encoder_settings, find_device, make_criterion
-from wildctc.training.checkpoints import Checkpoints, average, holds
-from wildctc.training.config import Config, differences, to_yaml, validate
-from wildctc.training.data import (
-    Example,
-    data_digest,
-    feature_stats,
-    find_manifest,
-    make_units,
-    read_split,
-    remember_durations,
-    report_weights,
-    usable,
-)
+from wildctc.training.batches import Batch, Batches, parts_for, plan_batches
+from wildctc.training.build import find_device, make_criterion
+from wildctc.training.checkpoints import Checkpoints, average, holds, resumed_parts
+from wildctc.training.config import to_yaml, validate
+from wildctc.training.data import Example, find_manifest
 from wildctc.training.divergence import DivergenceWatch, check_model
 from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
-from wildctc.training.extension import earlier_lengths, forget, length_at, lengthen
-from wildctc.training.lost import Lost
+from wildctc.training.extension import check_same_run, earlier_lengths, length_at
 from wildctc.training.lr_schedule import learning_rate
 from wildctc.training.reports import WEIGHTS, Reports, model_card, start_log
-from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder, has_checkpoint, read_settings
+from wildctc.training.run_data import load_run_data
+from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder
 from wildctc.training.selection import best_epochs
+from wildctc.training.settings import Config
 from wildctc.training.warm_start import branch_off
 
 _log = logging.getLogger(__name__)
@@ -84,7 +69,7 @@ def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> P
         with only_one(run / ".lock") if processes.first else nullcontext():
             start_log(run)
             if processes.first:
-                _same_run(run, config)
+                check_same_run(run, config)
                 for folder in (run, run / "data", run / "model"):
                     remove_parts(folder)
                 if trunk is not None:
@@ -102,25 +87,6 @@ def _check(config: Config) -> None:
         find_manifest(config.data, split)
 
 
-def _same_run(run: Path, config: Config) -> None:
-    """Refuse a folder with a run of other settings; more epochs extend the run."""
-    if not has_checkpoint(run):
-        forget(run)
-        return
-    if not (run / CONFIG).exists():
-        return
-    old = read_settings(run)
-    longer = config.training.epochs > old.training.epochs
-    changed = [c for c in differences(old, config) if not (longer and c.startswith("training.epochs:"))]
-    if changed:
-        raise WildCTCError(
-            f"{run} holds a run with other settings ({'; '.join(changed[:3])}): "
-            "repeat its settings, or choose another --out"
-        )
-    if longer:
-        lengthen(run, old, config)
-
-
 class Trainer:
     """One run: its data, model and optimiser, and how far it has come.
 
@@ -136,7 +102,9 @@ class Trainer:
         if processes.size > 1 and self.device.index is not None:
             raise WildCTCError(f"training.device {self.device} is one device for {processes.size} processes; try auto")
         self.criterion = make_criterion(config)
-        self._load_data()
+        data = load_run_data(config, run, self.criterion, processes)
+        self.cache, self.model, self.train, self.dev = data.cache, data.model.to(self.device), data.train, data.dev
+        self.data, self.lost, self.hours = data.digest, data.lost, data.hours
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),
             lr=config.optimizer.lr,
@@ -160,63 +128,6 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------------------------- set-up
 
-    def _load_data(self) -> None:
-        config, data = self.config, self.config.data
-        # manifests, units and front end
-        found = make_folder(self.run_folder / "data")
-        everything, dev = (
-            remember_durations(read_split(data, split), found / f"{split}.json") for split in ("train", "dev")
-        )
-        train = [u for u in everything if u.duration <= data.max_duration]
-        if len(train) < len(everything):
-            _log.info("%d utterances longer than %g s skipped", len(everything) - len(train), data.max_duration)
-        units = make_units(data, train)
-        front_end = asdict(config.features)
-        self.cache = FeatureCache(data.cache, make_front_end(front_end))
-        if self.processes.first:
-            remember(front_end)
-        wanted = [(u, speed) for u in train for speed in data.speeds] + [(u, 1.0) for u in dev]
-        self.cache.check_room(wanted, data.cache_limit_gb)
-        torch.manual_seed(seed_of(config.seed))
-        # Build the model before the examples: it decides how many frames a transcript needs. Statistics are set below.
-        self.model = Recognizer(front_end, encoder_settings(config), units)
-        # utterances that can be trained on; this computes and caches all features
-        lengths = self.model.output_lengths
-        self.again = self.processes.tell(has_checkpoint(self.run_folder))
-        rest = (self.again, self.processes)
-        self.train = usable(train, units, self.cache, data, data.speeds, lengths, found / "train.json", *rest)
-        self.dev = usable(dev, units, self.cache, data, [1.0], lengths, found / "dev.json", *rest)
-        if not self.train or not self.dev:
-            raise WildCTCError("no usable utterances: see the reasons above")
-        report_weights(self.train, self.criterion)
-        self.data = data_digest(self.train + self.dev)
-        if not self.again and self.processes.first:
-            for path in found.glob("lost-*.json"):
-                path.unlink()
-        # utterances that become unreadable during the run
-        self.lost = {
-            split: Lost(found, split, len({e.utterance.id for e in examples}), data.max_bad, self.processes.rank)
-            for split, examples in (("train", self.train), ("dev", self.dev))
-        }
-        if not self.again:  # a resumed run gets them with the weights, so that it normalises with the same bits
-            self.model.set_stats(self._stats())
-        self.model.to(self.device)
-        copies = len(data.speeds)
-        self.hours = sum(e.utterance.duration for e in self.train) / 3600 / copies
-        _log.info(
-            "%d training utterances (%.2f h%s), %d for validation, %d units, %.2f million weights",
-            len(self.train) // copies, self.hours, f", each at {copies} speeds" if copies > 1 else "", len(self.dev),
-            len(units), sum(p.numel() for p in self.model.parameters()) / 1e6,
-        )  # fmt: skip
-
-    def _stats(self) -> FeatureStats:
-        """Compute the statistics of the features in the first process, for all."""
-        stats = feature_stats(self.train, self.cache) if self.processes.first else None
-        self.processes.barrier()  # wait here, however long that takes
-        found = self.processes.tell(stats)
-        assert found is not None
-        return found
-
     def _restore(self) -> None:
         path = self.processes.tell(self.checkpoints.find() if self.processes.first else None)
         if path is None:
@@ -224,29 +135,12 @@ class Trainer:
         state = self.checkpoints.restore(path, self.model, self.optimizer, self.model.units.fingerprint())
         if state["data"] != self.data:
             raise WildCTCError(f"{self.run_folder}: the data has changed since the run started; choose another --out")
-        self._take_parts(state)
+        self.parts = resumed_parts(state, self.config.optimizer.accumulate, self.processes.size)
         self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
         self.history, self.watch.collapsed_epochs = state["history"], state["collapsed_epochs"]
         self.criterion.load_state_dict(state["criterion"])
         _log.info("resuming from %s: epoch %d, step %d", path, self.epoch, self.step)
-
-    def _take_parts(self, state: dict[str, Any]) -> None:
-        """Keep the number of parts that batches are cut into, whatever the number of processes, if that is possible."""
-        accumulate, size = self.config.optimizer.accumulate, self.processes.size
-        had = state.get("processes", 1)
-        parts = state.get("parts", parts_for(accumulate, had))
-        self.parts = parts_to_resume(parts, accumulate, size)
-        if self.parts != parts:
-            _log.warning(
-                "the run had %d processes and resumes with %d: batches are cut into %d parts, not %d, so from here on "
-                "dropout and batch normalisation differ from before", had, size, self.parts, parts,
-            )  # fmt: skip
-        elif had != size:
-            _log.info(
-                "the run had %d processes and resumes with %d: the same batches, masks and dropout; sums are added in "
-                "another order, so the last digits may differ", had, size,
-            )  # fmt: skip
 
     def _save(self) -> None:
         state = {

@@ -19,8 +19,9 @@ from wildctc.distributed import log_level
 from wildctc.errors import MissingExtra
 from wildctc.files import make_folder, write_atomically, write_text, writing
 from wildctc.progress import AboveBar
-from wildctc.training.config import Config, to_yaml
+from wildctc.training.config import to_yaml
 from wildctc.training.run_folder import METRICS, Metrics
+from wildctc.training.settings import Config
 
 WEIGHTS = ("bypass", "self_loop", "word_bypass")
 

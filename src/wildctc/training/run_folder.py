@@ -11,7 +11,8 @@ from typing import Any
 
 from wildctc.errors import WildCTCError
 from wildctc.json_lines import read_rows
-from wildctc.training.config import Config, load_recipe
+from wildctc.training.config import load_recipe
+from wildctc.training.settings import Config
 
 Metrics = dict[str, Any]  # one finished epoch, a line of metrics.jsonl
 CONFIG = "config.yaml"

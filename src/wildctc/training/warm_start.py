@@ -13,8 +13,9 @@ from pathlib import Path
 from wildctc.errors import WildCTCError
 from wildctc.files import Damaged, load_tensors, make_folder, write_atomically
 from wildctc.training.checkpoints import Checkpoints
-from wildctc.training.config import Config, differences
+from wildctc.training.config import differences
 from wildctc.training.run_folder import TRUNK, checkpoint_folder, has_checkpoint, has_trunk, read_settings
+from wildctc.training.settings import Config
 
 _log = logging.getLogger(__name__)
 _MAY_DIFFER = ("criterion", "schedule.")
