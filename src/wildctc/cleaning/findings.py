@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 from wildctc.probe.issues import LabelIssue, issues_of
 from wildctc.probe.records import ProbedUtterance
 
-_HARDLY = 0.25  # heard characters for each written one
 Kind = Literal["replace", "remove", "insert"]
 
 
@@ -48,9 +47,12 @@ def word_doubts(utterance: ProbedUtterance) -> list[float]:
         utterance: The probed utterance.
 
     Returns:
-        A number from 0 to 1 for each word. A word that was heard otherwise has the score of its issue. A word that was
-        heard as it is written is doubted only as far as both graphs of the probe doubt it.
+        A number from 0 to 1 for each word. A probe file has it. Otherwise, a word that was heard otherwise has the
+        score of its issue, and a word that was heard as it is written is doubted only as far as both graphs doubt it.
     """
+    known = [word.doubt for word in utterance.words if word.doubt is not None]
+    if len(known) == len(utterance.words):
+        return known
     doubts = [
         min(word.bypass, max(token.bypass for token in utterance.tokens[word.first : word.last + 1]))
         for word in utterance.words
@@ -72,20 +74,6 @@ def expected_errors(utterance: ProbedUtterance) -> float:
     """
     missing = (issue for issue in issues_of(utterance, least=0.0) if issue.kind == "missing")
     return sum(word_doubts(utterance)) + sum(_missing_doubt(issue) * len(issue.heard.split()) for issue in missing)
-
-
-def hardly_heard(utterance: ProbedUtterance) -> bool:
-    """Find out whether the model heard so little that its silence says nothing about the transcript.
-
-    On real telephone speech, transcripts of which a model in training heard nothing at all were as good as all others.
-
-    Args:
-        utterance: The probed utterance.
-
-    Returns:
-        Whether there are less than a quarter as many characters in what was heard as in the transcript.
-    """
-    return len(utterance.heard) < _HARDLY * len(utterance.text)
 
 
 def find_corrections(utterance: ProbedUtterance) -> list[Finding]:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from wildctc.cleaning.findings import Finding, expected_errors, find_corrections, hardly_heard, word_doubts
+from wildctc.cleaning.findings import Finding, expected_errors, find_corrections, word_doubts
 from wildctc.cleaning.text_edits import EditedWord, WordEdit, edit_words, match_words
+from wildctc.probe.doubt import hardly_heard
 from wildctc.probe.records import ProbedUtterance
 
 _LARGEST = 5.0  # the largest weight of a word: odds of 148 to 1; no probe is surer than that
@@ -32,7 +33,7 @@ class Thresholds:
     """
 
     drop: float | None = 0.5
-    replace: float | None = 0.9
+    replace: float | None = 0.5
     remove: float | None = None
     insert: float | None = 0.95
     known: int = 3

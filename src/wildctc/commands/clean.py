@@ -31,7 +31,7 @@ def register(add: Add) -> None:
         help="drop utterances of whose words more than this share is expected to be wrong (default 0.5); none: never",
     )
     for name, default, what in (
-        ("replace", 0.9, "replace words by what was heard"),
+        ("replace", 0.5, "replace words by what was heard"),
         ("remove", None, "remove words of which nothing was heard"),
         ("insert", 0.95, "insert words that were heard and are not written"),
     ):

@@ -114,6 +114,24 @@ def disagreements(references: Sequence[str], transcripts: Sequence[Sequence[str]
     ]
 
 
+def differences(pairs: Sequence[tuple[str, str]]) -> list[Disagreement]:
+    """Compare each reference with one other text, by the same rules.
+
+    Args:
+        pairs: References and other texts, all normalised alike.
+
+    Returns:
+        For each pair, what differs: `dissent` is 0 or 1.
+
+    >>> [found] = differences([("happy valley bank", "harper valley bank")])
+    >>> found.words.dissent.tolist()
+    [1, 0, 0]
+    """
+    return [
+        _disagreement(pair[0], [_Aligned(pair, places)]) for pair, places in zip(pairs, align_texts(pairs), strict=True)
+    ]
+
+
 class _Aligned:
     """One annotator's text, aligned to the reference."""
 

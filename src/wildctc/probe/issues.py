@@ -12,6 +12,7 @@ from torch import Tensor
 
 from wildctc.lattice.checks import Lengths
 from wildctc.lattice.ops import eagerly
+from wildctc.probe.doubt import hardly_heard
 from wildctc.probe.graphs import probe_logits
 from wildctc.probe.records import ProbedUtterance
 
@@ -26,7 +27,8 @@ class LabelIssue:
             written).
         written: The text at this place; "" if speech is missing.
         heard: What the model heard instead; "" for extra text.
-        score: From 0 to 1; combines the bypass probability of the worst token and the number of unwritten sounds.
+        score: From 0 to 1. In a probe file, the doubt of its worst word. Without other transcripts to compare with, it
+            combines the bypass probability of the worst token and the number of unwritten sounds.
         begin: The first character of the place in the transcript.
         stop: The character after the last; equal to `begin` if speech is missing.
         start: The start of the place, in seconds.
@@ -161,7 +163,11 @@ def _changed(utterance: ProbedUtterance) -> Iterator[LabelIssue]:
         unwritten = max(a + b for a, b in zip(sounds, [*sounds[1:], 0.0], strict=True))
         kind: Literal["changed", "extra"] = "changed" if heard else "extra"
         place = first.begin, last.stop, first.start, last.end, group[0]
-        yield LabelIssue(utterance.id, kind, written, heard, _score(max(doubts), unwritten), *place)
+        known = [word.doubt for w in group if (word := utterance.words[w]).doubt is not None]
+        # Of an utterance that was hardly heard, the doubt says little, but its silence should be looked at.
+        use_doubt = len(known) == len(group) and not hardly_heard(utterance)
+        score = max(known) if use_doubt else _score(max(doubts), unwritten)
+        yield LabelIssue(utterance.id, kind, written, heard, score, *place)
 
 
 def _score(bypass: float, unwritten: float) -> float:

@@ -58,6 +58,8 @@ class ProbedWord:
         end: Its end, in seconds from the start of the utterance.
         bypass: The probability that the word as a whole was not said, from the word graph.
         heard: The words that the model wrote in its place. Two written words that the model joined have the same.
+        doubt: The probability that the word is wrong, from all evidence together (`wildctc.probe.doubt`); None if it
+            was not computed: it needs the other transcripts too.
     """
 
     text: str
@@ -69,6 +71,7 @@ class ProbedWord:
     end: float
     bypass: float
     heard: str
+    doubt: float | None = None
 
 
 @dataclass
@@ -194,7 +197,7 @@ def _from_row(row: dict[str, Any]) -> ProbedUtterance:
 def _check_types(found: ProbedUtterance | ProbedToken | ProbedWord) -> None:
     for name, value in vars(found).items():
         types = _TYPES[name]
-        if type(value) not in types or (float in types and not abs(value) < _LARGEST):  # also refuses NaN
+        if type(value) not in types or (float in types and value is not None and not abs(value) < _LARGEST):  # or NaN
             raise TypeError(f"{name} is {str(value)[:40]!r}")
 
 
@@ -212,6 +215,7 @@ def _check_places(utterance: ProbedUtterance) -> None:
     units: list[ProbedToken | ProbedWord] = [*tokens, *utterance.words]
     right = all(0 <= unit.begin <= unit.stop <= len(utterance.text) and 0 <= unit.bypass <= 1.001 for unit in units)
     right &= all(0 <= word.first <= word.last < len(tokens) for word in utterance.words)
+    right &= all(word.doubt is None or 0 <= word.doubt <= 1 for word in utterance.words)
     right &= len(utterance.gaps) == len(tokens) + 1 and len(utterance.between) in (0, len(tokens) + 1)
     right &= all(type(gap) in (float, int) and abs(gap) < _LARGEST for gap in utterance.gaps)
     right &= all(isinstance(heard, str) for heard in utterance.between)
@@ -249,6 +253,8 @@ def as_row(utterance: ProbedUtterance) -> dict[str, Any]:
             vars(unit) | {"start": round(unit.start, 3), "end": round(unit.end, 3), "bypass": _six_digits(unit.bypass)}
             for unit in getattr(utterance, name)
         ]
+    for word in row["words"]:
+        word["doubt"] = None if word["doubt"] is None else _six_digits(word["doubt"])
     return row
 
 

@@ -21,6 +21,7 @@ from wildctc.errors import WildCTCError
 from wildctc.files import check_writable
 from wildctc.json_lines import read_rows
 from wildctc.lattice.feasibility import infeasible
+from wildctc.probe.doubt import score_words
 from wildctc.probe.graphs import probe_logits
 from wildctc.probe.records import FORMAT, ProbedToken, ProbedUtterance, ProbedWord, as_row
 from wildctc.recognizer.batch import Collected, GivesLogits, logits_batches
@@ -141,6 +142,9 @@ def probe_manifest(
         batches = _probe_utterances(model, mine, self_loop=settings["self_loop"], cache=cache, workers=workers)
         partials.append(map(_row, batch) for batch in batches)
         partials.merge((u.id for u in utterances), partials.header)
+    if processes.first:
+        score_words(output)  # also of a file whose probe was killed just before
+    processes.barrier()
     return _report(model, output, utterances, len(rest), max_bad)
 
 
