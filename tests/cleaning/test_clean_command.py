@@ -72,7 +72,18 @@ def probed(tmp_path_factory):
 
 def clean(folder, *options, output="clean.jsonl", probe="probe.jsonl"):
     # The tiny model is less sure than a real one; its right words have a doubt below 0.001.
-    words = ["clean", str(folder / probe), "-o", str(folder / output), "--remove", "0.3", "--drop", "0.4"]
+    words = [
+        "clean",
+        str(folder / probe),
+        "-o",
+        str(folder / output),
+        "--remove",
+        "0.3",
+        "--drop",
+        "0.4",
+        "--insert",
+        "0.95",
+    ]
     return main([*words, *map(str, options)])
 
 

@@ -35,7 +35,7 @@ class Thresholds:
     drop: float | None = 0.5
     replace: float | None = 0.5
     remove: float | None = None
-    insert: float | None = 0.95
+    insert: float | None = None
     known: int = 3
     weights: float | None = 0.5
     drop_unheard: bool = False

@@ -33,7 +33,7 @@ def register(add: Add) -> None:
     for name, default, what in (
         ("replace", 0.5, "replace words by what was heard"),
         ("remove", None, "remove words of which nothing was heard"),
-        ("insert", 0.95, "insert words that were heard and are not written"),
+        ("insert", None, "insert words that were heard and are not written"),
     ):
         p.add_argument(
             f"--{name}",
