@@ -25,6 +25,7 @@ from wildctc.audio.sound_files import check_audio, load_audio
 from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
 from wildctc.corpora.preparation import Rejects, prepare
+from wildctc.corpora.subset import Subset
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.errors import WildCTCError
 from wildctc.text.normalisation import Normalizer
@@ -892,3 +893,17 @@ def test_another_field_can_be_the_transcript(tmp_path):
         prepare("jsonl", tmp_path, tmp_path / "out", Normalizer(), text_field="machin")
     with pytest.raises(WildCTCError, match="--text-field is for jsonl, not for kaldi"):
         prepare("kaldi", tmp_path, tmp_path / "out", Normalizer(), text_field="machine")
+
+
+def test_harper_valley_has_the_transcripts_of_people_and_of_a_machine(tmp_path):
+    if "WILDCTC_HARPER_VALLEY" not in os.environ:
+        pytest.skip("WILDCTC_HARPER_VALLEY names no directory with the Harper Valley speech")
+    settings = {"take": Subset(hours=3), "decode": False}
+    people, machine = (
+        prepare("jsonl", os.environ["WILDCTC_HARPER_VALLEY"], tmp_path, Normalizer(), text_field=field, **settings)
+        for field in ("text", "machine")
+    )
+    assert [u.id for u in people["train"]] == [u.id for u in machine["train"]]  # the same three hours
+    differ = sum(a.text != b.text for a, b in zip(people["train"], machine["train"], strict=True))
+    assert 0.2 < differ / len(people["train"]) < 0.3
+    assert {u.speaker for u in people["train"]}.isdisjoint(u.speaker for u in people["dev"] + people["test"])
