@@ -16,7 +16,7 @@ A word of the machine's text is wrong if the person's text differs there (specif
 mean log-probability over the frames of its worst character), and whether the greedy transcript differs.
 
 Then `wildctc clean` corrects part a without a person, and models are trained on the result. Every stage is skipped
-where it is done; `--stage` runs some only. Results: DIR/audit.json and DIR/audit.md.
+where it is done; `--stage` runs some only. Results: DIR/audit.{json,md,svg}.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ STAGES = ("prepare", "train", "probe", "clean", "report")
 SCORES = ("doubt", "worst token", "word bypass", "forced alignment", "greedy difference")
 FLAGGED = 0.05  # share of the words that a person would listen to
 HOURS = 3.0
+SHARES = [x / 100 for x in range(21)]  # of the words, from the most doubtful on, for the picture
 A = "runs/harper-valley-machine"
 # probe → (model, manifest in DIR/data)
 PROBES = {
@@ -163,6 +164,7 @@ def report(options: argparse.Namespace, out: Path) -> None:
     results = {"models": models(options, out), "audit": found, "clean": judge_clean(out)}
     write_text(out / "audit.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     write_text(out / "audit.md", markdown(results))
+    draw(results, out / "audit.svg")
     print(markdown(results))
 
 
@@ -236,7 +238,9 @@ def detect(wrong: np.ndarray, cluster: np.ndarray, score: np.ndarray, resamples:
     rows = np.array([figures(wrong, counts[cluster]) for counts in (np.ones(size), *draws)])
     low, high = np.nanpercentile(rows[1:], [2.5, 97.5], axis=0)
     names = ("auc", "average_precision", "found")
-    return {n: [round(float(x), 4) for x in (rows[0, i], low[i], high[i])] for i, n in enumerate(names)}
+    found = {n: [round(float(x), 4) for x in (rows[0, i], low[i], high[i])] for i, n in enumerate(names)}
+    true = np.concatenate([[0], np.cumsum(wrong)])
+    return found | {"curve": [round(float(true[round(share * len(wrong))] / true[-1]), 4) for share in SHARES]}
 
 
 def figures(wrong: np.ndarray, weight: np.ndarray) -> tuple[float, float, float]:
@@ -271,6 +275,33 @@ def markdown(results: dict) -> str:
             of = f"{case}: {found['wrong']:,} of {found['words']:,} words wrong" if i == 0 else ""
             lines.append(f"| {of} | {name} | {' | '.join(cells)} | {share[0]:.0%} [{share[1]:.0%}, {share[2]:.0%}] |")
     return "\n".join([*lines, "", "clean: " + json.dumps(results["clean"]), ""])
+
+
+def draw(results: dict, path: Path) -> None:
+    """The share of all errors that is found by the share of words that somebody listens to."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    cases = [(case, found) for case, found in results["audit"].items() if "otc" not in case]
+    with rc_context({"svg.hashsalt": "wildctc", "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(10, 3.6))
+        for axes, (case, found) in zip(
+            figure.subplots(1, len(cases), sharey=True, squeeze=False)[0], cases, strict=True
+        ):
+            for name, values in found["scores"].items():
+                axes.plot(SHARES, values["curve"], label=name, linewidth=2.5 if name == "doubt" else 1.2)
+            axes.axvline(FLAGGED, color="grey", linewidth=0.8, linestyle=":")
+            axes.set_title(case.replace("`", ""))
+            axes.set_xlabel("words listened to")
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            axes.grid(alpha=0.3)
+            axes.set_ylim(0, 1)
+        figure.axes[0].set_ylabel("errors found")
+        figure.axes[-1].legend(fontsize="small", loc="lower right")
+        figure.tight_layout()
+        figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":
