@@ -75,7 +75,7 @@ def test_run_killed_at_random_steps_ends_with_identical_weights(tmp_path):
     rest = start(command(recipe, run, *options, "--training.checkpoint_steps", "2"))
     output = rest.communicate()[0]
     assert rest.returncode == 0, output
-    assert "continuing" in output
+    assert "resuming" in output
     same = (tmp_path / "whole/model/model.safetensors").read_bytes() == (run / "model/model.safetensors").read_bytes()
     assert same
     first, second = (load_tensors(tmp_path / name / "checkpoints/last.safetensors") for name in ("whole", "killed"))
