@@ -50,6 +50,23 @@ def test_any_number_of_processes_computes_the_same_bits(corpus, tmp_path):
         assert computed(corpus, workers, tmp_path / str(workers)) == ((frames, errors), files)
 
 
+class CountsThreads(Fbank):
+    """Its features tell how many threads computed them, as the last bits of a large model's do."""
+
+    def extract(self, wave):
+        return super().extract(wave) + np.float32(torch.get_num_threads())
+
+
+def test_threads_of_the_training_process_do_not_change_the_bits(corpus, tmp_path):
+    try:
+        torch.set_num_threads(2)
+        alone, several = (computed(corpus, n, tmp_path / str(n), CountsThreads(20)) for n in (0, 2))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert alone == several
+
+
 class Refuses(Fbank):
     def extract(self, wave):
         raise AssertionError("computed again")
@@ -70,6 +87,7 @@ def test_runs_at_the_same_time_share_one_cache_and_stay_exact(corpus, tmp_path):
     results = context.Queue()
 
     def run():
+        torch.set_num_threads(1)  # torch's threads do not survive a fork
         results.put(computed(corpus, 2, tmp_path / "shared")[0])
 
     runs = [context.Process(target=run) for _ in range(3)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -380,7 +381,8 @@ class _Scan(Dataset[tuple[int, list[int] | WildCTCError]]):
         try:
             if utterance.duration == 0:  # the manifest does not say how much audio there should be; the header may
                 check_audio(utterance)
-            return index, [self.cache.frames(utterance, speed) for speed in self.speeds]
+            with _on_one_thread():
+                return index, [self.cache.frames(utterance, speed) for speed in self.speeds]
         except WildCTCError as error:
             return index, error
 
@@ -445,6 +447,17 @@ def _fingerprint(utterances: Sequence[Utterance], cache: FeatureCache, speeds: S
     for u in utterances:
         digest.update(f"{u.id}\t{u.start}\t{u.duration}\t{u.channel}\t{u.text}\n".encode("utf-8", "backslashreplace"))
     return digest.hexdigest()
+
+
+@contextmanager
+def _on_one_thread() -> Iterator[None]:
+    """Use one thread of torch, as in a data-loading process: with more, the last bits of some front ends differ."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def one_thread(worker: int) -> None:
