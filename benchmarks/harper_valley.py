@@ -24,12 +24,10 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
-from audit import forced_alignment
+from audit import forced_alignment, wildctc
 
 from wildctc.cleaning.judgement import judge, read_texts
 from wildctc.corpora.manifest import load_manifest
@@ -96,14 +94,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--criteria", nargs="+", default=["ctc", "otc-tw"], help="trained on cleaned text")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap (default 1000)")
     return parser.parse_args()
-
-
-def wildctc(*words: object) -> None:
-    """Run a command of WildCTC; its own messages say what is wrong."""
-    line = [sys.executable, "-m", "wildctc", *map(str, words)]
-    print("+ wildctc", *line[3:], flush=True)
-    if subprocess.run(line).returncode:
-        raise SystemExit("stopped: see the message above")
 
 
 def prepare(options: argparse.Namespace, data: Path) -> None:
