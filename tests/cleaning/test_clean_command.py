@@ -15,6 +15,7 @@ from wildctc.cleaning.judgement import judge, read_texts
 from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
 
+pytestmark = pytest.mark.slow  # trains a model
 WORDS = ["bad", "cafe", "fed", "cab", "ace", "beda", "dab", "fade"]
 SIZES = {"train": 60, "dev": 8}
 

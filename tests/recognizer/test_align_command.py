@@ -19,6 +19,8 @@ from wildctc.training.loop import train
 SPOKEN = {"right": ("bad cafe", "bad cafe"), "wrong": ("bad cafe", "bad cdfe"), "other": ("bad cafe", "bad deb"),
           "more": ("bad fed cafe", "bad cafe")}  # fmt: skip
 
+pytestmark = pytest.mark.slow  # trains a model
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
