@@ -79,8 +79,9 @@ def confuse(manifest: Path, output: Path, seed: int) -> None:
 
 def fit(probe: Path, truth: Path) -> None:
     said = {u.id: u.text for u in load_manifest(truth)}
-    utterances = [u for u in read_probe(probe)[1] if not hardly_heard(u)]  # whose doubt is not fitted
-    context = WordContext(u.text for u in utterances)
+    probed = read_probe(probe)[1]
+    context = WordContext(u.text for u in probed)
+    utterances = [u for u in probed if not hardly_heard(u)]  # the evidence of the others is not used
     rows = [list(found.values()) for u in utterances for found in evidence(u, context)]
     names = list(evidence(utterances[0], context)[0])
     found = differences([(u.text, said[u.id]) for u in utterances])

@@ -100,7 +100,7 @@ def evidence(utterance: ProbedUtterance, context: WordContext) -> list[dict[str,
 def hardly_heard(utterance: ProbedUtterance) -> bool:
     """Find out whether the model heard so little that its silence says nothing about the transcript.
 
-    On real telephone speech, 2% of the utterances were next to silent, and their transcripts as good as all others.
+    Of the telephone speech of Harper Valley, about 2% of the utterances are next to silent.
 
     Args:
         utterance: The probed utterance.
