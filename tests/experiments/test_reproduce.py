@@ -57,7 +57,7 @@ def test_every_experiment_of_the_paper_is_declared():
         "table2-librispeech": 7, "table2-fleurs": 14 * 7, "table2-respin": 9 * 7, "table2": 24 * 7,
         "table3-conformer": 7,
         "figure2-tau": 9, "figure2-kappa": 6, "retune-otc-w": 13, "table4-disagreement": 63,
-        "iban": 45, "iban-corrupted": 24, "iban-length": 12, "harper-valley": 34,
+        "iban": 45, "iban-corrupted": 24, "iban-length": 12, "iban-whisper": 12, "harper-valley": 34,
     }  # fmt: skip
     for experiment in EXPERIMENTS.values():
         assert len(set(folders(experiment.runs))) == len(experiment.runs)
