@@ -8,6 +8,7 @@ from wildctc.lattice.align import Alignment, Span, WildcardSpan, wildcard_align
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.feasibility import Infeasible, infeasible
 from wildctc.lattice.functional import Posteriors, wildcard_ctc_loss, wildcard_posteriors
+from wildctc.lattice.noise import NoiseRates
 from wildctc.loss import WildcardCTCLoss
 from wildctc.probe.issues import LabelIssue, find_label_issues
 from wildctc.text.words import word_ids
@@ -24,6 +25,7 @@ __all__ = [
     "EpochDecay",
     "Infeasible",
     "LabelIssue",
+    "NoiseRates",
     "Posteriors",
     "Span",
     "WildcardCTCLoss",

@@ -1,21 +1,24 @@
 """The training criteria as one table (specification §6), and the schedules that relax their weights (specification §5).
 
 A criterion defines which arcs there are, their first weights, and what relaxes them: the epoch (w₁ · τ^(e−1)), or the
-held-out predictive entropy, from w₁ towards w∞. Epochs count from 1.
+held-out predictive entropy, from w₁ towards w∞. Or it has noise rates in place of weights, which are estimated from the
+data (specification §10). Epochs count from 1.
 """
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.checks import Lengths, check_lengths, check_logits, lengths_of, on_device
+from wildctc.lattice.noise import NoiseRates
+from wildctc.rate_table import FAMILIES, RateTable
 
 _LIMITS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "tau": ("greater than 0 and at most 1", lambda x: 0 < x <= 1),
@@ -24,7 +27,12 @@ _LIMITS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "kappa": ("greater than 0", lambda x: x > 0),
     "eps": ("at least 0", lambda x: x >= 0),
     "epoch_scale": ("greater than 0", lambda x: x > 0),
+    "rate": ("greater than 0 and less than 1", lambda x: 0 < x < 1),
+    "prior": ("greater than 0", lambda x: x > 0),
 }
+_OF_RATES = ("rate", "prior")  # settings that only criteria with noise rates have
+_RUNAWAY = 0.5  # of all tokens bypassed: rates do not follow if the held-out loss rises too
+_KNOWS_LITTLE = 0.5  # held-out character error rate above which a model cannot tell its errors from the transcript's
 
 
 def _check(name: str, value: float) -> None:
@@ -193,7 +201,8 @@ class Settings:
     """One row of the table of criteria.
 
     Attributes:
-        schedule: What relaxes the weights: nothing, the epoch, or the held-out entropy.
+        schedule: What relaxes the weights: nothing, the epoch, or the held-out entropy; or "rates", if there are noise
+            rates in place of weights.
         bypass: The first weight of token bypasses; None if there are none.
         bypass_tau: The factor per epoch of their weight, in an epoch schedule.
         bypass_final: Their fully relaxed weight, in an entropy schedule.
@@ -209,9 +218,12 @@ class Settings:
         kappa: See `alpha`.
         eps: See `alpha`.
         epoch_scale: The speed of an epoch schedule: epoch e counts as 1 + (e − 1) · epoch_scale.
+        families: Which noise rates there are: "token", "unwritten", "word".
+        rate: Their first value, and the mean of their prior.
+        prior: How many tokens, positions or words the prior of a noise rate is worth.
     """
 
-    schedule: Literal["none", "epoch", "entropy"] = "none"
+    schedule: Literal["none", "epoch", "entropy", "rates"] = "none"
     bypass: float | None = None
     bypass_tau: float = 1.0
     bypass_final: float = -0.01
@@ -227,12 +239,15 @@ class Settings:
     kappa: float = 1.3
     eps: float = 1e-4
     epoch_scale: float = 1.0
+    families: tuple[str, ...] = ()
+    rate: float = 1e-3
+    prior: float = 100.0
 
     def __post_init__(self) -> None:
-        for name, allowed in (("schedule", ("none", "epoch", "entropy")), ("self_loop_at", ("token", "word"))):
+        for name, allowed in (("schedule", ("none", "epoch", "entropy", "rates")), ("self_loop_at", ("token", "word"))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}")
-        for name in self.__dataclass_fields__.keys() - {"schedule", "self_loop_at"}:
+        for name in self.__dataclass_fields__.keys() - {"schedule", "self_loop_at", "families"}:
             value = getattr(self, name)
             if value is not None or name not in ("bypass", "self_loop", "word_bypass"):
                 _check(name, value)
@@ -250,7 +265,17 @@ CRITERIA: dict[str, Settings] = {
     "otc-tw": replace(_TOKEN, word_bypass=-19.0, word_bypass_tau=0.925),
     "otc-tw-h": replace(_TOKEN, schedule="entropy", word_bypass=-19.0),
     "btc": _WORD,
+    "otc-t-em": Settings("rates", families=("token", "unwritten")),
+    "otc-w-em": Settings("rates", families=("unwritten", "word"), self_loop_at="word"),
+    "otc-tw-em": Settings("rates", families=FAMILIES),
 }
+
+
+def _without_effect(settings: Settings) -> set[str]:
+    """The settings that a criterion does not have: weights if it has noise rates, and the reverse."""
+    of_rates = {*_OF_RATES, "families"}
+    kept = {"schedule", "self_loop_at", *of_rates}
+    return set(Settings.__dataclass_fields__) - kept if settings.schedule == "rates" else of_rates
 
 
 class Criterion:
@@ -263,6 +288,7 @@ class Criterion:
         settings: The row of the table, with overrides.
         epoch: The current epoch, from 1.
         entropy_decay: The state of the entropy schedule.
+        rates: The noise rates; None for a criterion with weights.
 
     >>> criterion = Criterion("otc-tw", bypass=-20.0)
     >>> criterion.wildcards
@@ -289,11 +315,18 @@ class Criterion:
             raise ValueError(
                 f"criterion {name}: no setting {unknown[0]!r}; there are {', '.join(Settings.__dataclass_fields__)}"
             )
+        wrong = sorted(set(overrides) & _without_effect(CRITERIA[name]))
+        if wrong:
+            what = "noise rates" if CRITERIA[name].schedule == "rates" else "weights and no noise rates"
+            raise ValueError(f"criterion {name} has {what}: the setting {wrong[0]!r} has no effect")
         self.name = name
         self.settings = replace(CRITERIA[name], **overrides)  # type: ignore[arg-type]
         self.epoch = 1
         s = self.settings
         self.entropy_decay = EntropyDecay(s.alpha, s.h_low, s.kappa, s.eps)
+        by_rates = s.schedule == "rates"
+        self.rates = RateTable(s.families, s.rate, s.prior, s.self_loop_at) if by_rates else None
+        self.held_out_loss = math.nan  # of the last epoch, for the guard of noise rates
         _ = self.wildcards  # raises now, not after the first epoch, if the schedule does not allow a setting
 
     @property
@@ -305,12 +338,15 @@ class Criterion:
     def needs_words(self) -> bool:
         """Whether the loss needs the word of each token."""
         s = self.settings
-        return s.word_bypass is not None or (s.self_loop_at == "word" and s.self_loop is not None)
+        loops = s.self_loop is not None or "unwritten" in s.families
+        return s.word_bypass is not None or "word" in s.families or (s.self_loop_at == "word" and loops)
 
     @property
-    def wildcards(self) -> Wildcards:
-        """The weights of the current epoch."""
+    def wildcards(self) -> Wildcards | NoiseRates:
+        """The weights of the current epoch, or the noise rates of the corpus."""
         s = self.settings
+        if self.rates is not None:
+            return self.rates.noise()
         return Wildcards(
             self._weight(s.bypass, s.bypass_tau, s.bypass_final),
             self._weight(s.self_loop, s.self_loop_tau, s.self_loop_final),
@@ -325,37 +361,84 @@ class Criterion:
             return self.entropy_decay.weight(w1, final)
         return EpochDecay(w1, tau)(1 + (self.epoch - 1) * self.settings.epoch_scale)
 
-    def step(self, entropy: float | None = None) -> None:
-        """Advance the schedule at the end of an epoch.
+    def group_by(self, groups: Sequence[str]) -> None:
+        """Estimate noise rates for groups of utterances, beside those of the corpus. Call it before training.
+
+        Args:
+            groups: The names of the groups, such as annotators.
+        """
+        if self.rates is None:
+            raise ValueError(f"criterion {self.name} has no noise rates, so it has none for groups")
+        s = self.settings
+        self.rates = RateTable(s.families, s.rate, s.prior, s.self_loop_at, groups)
+
+    def step(self, entropy: float | None = None, *, loss: float | None = None, cer: float | None = None) -> str | None:
+        """Advance the schedule at the end of an epoch, or estimate noise rates from its counts.
 
         Args:
             entropy: The held-out predictive entropy; needed if `needs_entropy`.
+            loss: The held-out plain CTC loss. It holds noise rates if they run away.
+            cer: The held-out character error rate. It holds noise rates while the model knows little.
+
+        Returns:
+            Why noise rates were held, or None.
         """
         if self.needs_entropy:
             if entropy is None:
                 raise ValueError(f"criterion {self.name} follows the held-out entropy: step(entropy) needs it")
             self.entropy_decay.update(entropy)
+        held = None
+        if self.rates is not None:
+            held = self._why_held(loss, cer)
+            if held is None:
+                self.rates.update()
+            else:
+                self.rates.forget()
+            self.held_out_loss = math.nan if loss is None else loss
         self.epoch += 1
+        return held
 
-    def state_dict(self) -> dict[str, float]:
+    def _why_held(self, loss: float | None, cer: float | None) -> str | None:
+        assert self.rates is not None
+        if cer is not None and cer > _KNOWS_LITTLE:
+            return f"the model has a held-out character error rate of {cer:.0%}, so it cannot judge the transcripts yet"
+        skipped = self.rates.skipped()
+        if skipped > _RUNAWAY and loss is not None and loss > self.held_out_loss:
+            return (
+                f"{skipped:.0%} of the tokens were bypassed, and the held-out CTC loss rose from "
+                f"{self.held_out_loss:.4g} to {loss:.4g}"
+            )
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
         """Give the state of the schedule, for a checkpoint.
 
         Returns:
-            Numbers by name; entropies are NaN before the first epoch.
+            Numbers by name; entropies are NaN before the first epoch. With noise rates also "rates", lists of numbers.
         """
         first, smooth = self.entropy_decay.first, self.entropy_decay.smooth
         nan = math.nan
-        return {"epoch": self.epoch, "h_0": nan if first is None else first, "h_bar": nan if smooth is None else smooth}
+        state = {
+            "epoch": self.epoch,
+            "h_0": nan if first is None else first,
+            "h_bar": nan if smooth is None else smooth,
+        }
+        if self.rates is None:
+            return state
+        return state | {"held_out_loss": self.held_out_loss, "rates": self.rates.state_dict()}
 
-    def load_state_dict(self, state: dict[str, float]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state of the schedule.
 
         Args:
-            state: The result of `state_dict`.
+            state: The result of `state_dict`. Without noise rates, as in epochs of plain CTC, they stay as they are.
         """
         self.epoch = int(state["epoch"])
         first, smooth = (None if math.isnan(state[key]) else float(state[key]) for key in ("h_0", "h_bar"))
         self.entropy_decay.first, self.entropy_decay.smooth = first, smooth
+        if self.rates is not None and "rates" in state:
+            self.held_out_loss = float(state["held_out_loss"])
+            self.rates.load_state_dict(state["rates"])
 
     def __repr__(self) -> str:
         return f"Criterion({self.name!r}, epoch={self.epoch}, {self.wildcards})"

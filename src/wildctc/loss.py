@@ -1,5 +1,6 @@
 """The loss as a module, which contains the schedule of its weights."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -7,16 +8,20 @@ import torch
 from torch import Tensor
 
 from wildctc.criteria import Criterion
-from wildctc.lattice.arcs import Wildcards
-from wildctc.lattice.checks import Lengths
-from wildctc.lattice.functional import Backend, Reduction, check_reduction, wildcard_ctc_loss
+from wildctc.lattice.arcs import Wildcards, padded_rows
+from wildctc.lattice.checks import Lengths, integers, lengths_of
+from wildctc.lattice.functional import Backend, Reduction, check_reduction, wildcard_ctc_loss, wildcard_posteriors
+from wildctc.lattice.noise import NoiseRates, noise_counts
+
+_NUMBERS = ("epoch", "h_0", "h_bar")  # of a criterion's state, which every criterion has
 
 
 class WildcardCTCLoss(torch.nn.Module):
     """`torch.nn.CTCLoss` with wildcards. It takes logits, not log-probabilities, which work too.
 
     With a criterion, call `loss.criterion.step(entropy)` at the end of each epoch. The state of its schedule is part of
-    this module's state_dict. Weights in `Wildcards` that are `torch.nn.Parameter`s are parameters of this module.
+    this module's state_dict. Weights in `Wildcards` that are `torch.nn.Parameter`s are parameters of this module. A
+    criterion with noise rates, such as "otc-tw-em", counts in training mode, for the rates of the next epoch.
 
     Attributes:
         criterion: The criterion with its schedule; None for plain CTC and for fixed wildcards.
@@ -34,7 +39,7 @@ class WildcardCTCLoss(torch.nn.Module):
         reduction: Reduction = "mean",
         zero_infinity: bool = False,
         *,
-        wildcards: Wildcards | Criterion | str | None = None,
+        wildcards: Wildcards | NoiseRates | Criterion | str | None = None,
         backend: Backend = "auto",
     ) -> None:
         """Make the loss.
@@ -43,7 +48,7 @@ class WildcardCTCLoss(torch.nn.Module):
             blank: The label of the blank.
             reduction: "none", "mean" or "sum", as in torch.
             zero_infinity: Whether an utterance with too few frames has loss 0 instead of +inf.
-            wildcards: None for plain CTC, `Wildcards`, a `Criterion`, or the name of one, such as "otc-tw-h".
+            wildcards: None for plain CTC, `Wildcards`, `NoiseRates`, a `Criterion`, or the name of one, such as "otc-tw-h".
             backend: As for `wildcard_ctc_loss`.
         """
         super().__init__()
@@ -53,21 +58,21 @@ class WildcardCTCLoss(torch.nn.Module):
         self.blank, self.reduction, self.zero_infinity, self.backend = blank, reduction, zero_infinity, backend
         if isinstance(wildcards, str):
             wildcards = Criterion(wildcards)
-        if not isinstance(wildcards, Wildcards | Criterion | None):
+        if not isinstance(wildcards, Wildcards | NoiseRates | Criterion | None):
             raise TypeError(
-                f"wildcards must be None, Wildcards, a Criterion or the name of one, got {wildcards!r:.60}; "
+                f"wildcards must be None, Wildcards, NoiseRates, a Criterion or the name of one, got {wildcards!r:.60}; "
                 'a criterion with other settings is Criterion("otc-t", bypass=-20.0)'
             )
         self.criterion = wildcards if isinstance(wildcards, Criterion) else None
-        self._wildcards = wildcards if isinstance(wildcards, Wildcards) else None
+        self._wildcards = None if isinstance(wildcards, Criterion) else wildcards
         for name in ("bypass", "self_loop", "word_bypass"):
-            weight = getattr(self._wildcards, name, None)
+            weight = getattr(self._wildcards, name, None) if isinstance(self._wildcards, Wildcards) else None
             if isinstance(weight, torch.nn.Parameter):
                 self.register_parameter(name, weight)
 
     @property
-    def wildcards(self) -> Wildcards | None:
-        """The current weights; None for plain CTC."""
+    def wildcards(self) -> Wildcards | NoiseRates | None:
+        """The current weights or noise rates; None for plain CTC."""
         if self.criterion is not None:
             return self.criterion.wildcards
         if self._wildcards is None or not self._parameters:
@@ -94,12 +99,11 @@ class WildcardCTCLoss(torch.nn.Module):
         Returns:
             The loss: (), or (N,) without a reduction.
         """
+        arguments = (logits, targets, input_lengths, target_lengths, self.blank)
+        if self.training and self.criterion is not None and self.criterion.rates is not None:
+            self._count(arguments, words)
         return wildcard_ctc_loss(
-            logits,
-            targets,
-            input_lengths,
-            target_lengths,
-            self.blank,
+            *arguments,
             self.reduction,
             self.zero_infinity,
             wildcards=self.wildcards,
@@ -107,16 +111,37 @@ class WildcardCTCLoss(torch.nn.Module):
             backend=self.backend,
         )
 
+    def _count(self, arguments: tuple[Tensor, Tensor, Lengths, Lengths, int], words: Tensor | None) -> None:
+        """Add the expected counts of a batch to the criterion's noise rates."""
+        assert self.criterion is not None
+        assert self.criterion.rates is not None
+        logits, targets, _, target_lengths, _ = arguments
+        rates = self.criterion.rates.noise()
+        post = wildcard_posteriors(*arguments, wildcards=rates, words=words, backend=self.backend)
+        found = [
+            x if x is None or logits.dim() == 3 else x.unsqueeze(0)
+            for x in (post.bypass, post.self_loop, post.word_bypass)
+        ]
+        size = logits.shape[1] if logits.dim() == 3 else 1
+        lengths = lengths_of(target_lengths, "target_lengths", size, logits.device)
+        of_token = torch.full_like(targets, -1) if words is None else integers(words, "words", logits.device)
+        rows = padded_rows(of_token.reshape(1, -1) if logits.dim() == 2 else of_token, lengths, -1)
+        counts = noise_counts(found[0], found[1], found[2], rows, lengths, rates.self_loop_at)
+        self.criterion.rates.add(torch.zeros(size, dtype=torch.int64), counts)
+
     def get_extra_state(self) -> Tensor:
         """Give the state of the schedule to `state_dict`.
 
         Returns:
-            Numbers, then the bytes of the criterion's name. It is a tensor, because some formats of checkpoints, such
-            as safetensors, hold nothing else. Empty without a criterion.
+            Numbers, then the bytes of the criterion's name, and of its noise rates as JSON. It is a tensor, because some
+            formats of checkpoints, such as safetensors, hold nothing else. Empty without a criterion.
         """
-        criterion = self.criterion
-        state = [] if criterion is None else [*criterion.state_dict().values(), *criterion.name.encode()]
-        return torch.tensor(state, dtype=torch.float64)
+        if self.criterion is None:
+            return torch.tensor([], dtype=torch.float64)
+        state = self.criterion.state_dict()
+        numbers, text = [state.pop(key) for key in _NUMBERS], self.criterion.name
+        text += f"\n{json.dumps(state)}" if state else ""
+        return torch.tensor([*numbers, *text.encode()], dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Restore the state of the schedule from `load_state_dict`.
@@ -131,13 +156,14 @@ class WildcardCTCLoss(torch.nn.Module):
         if (self.criterion is None) != (not numbers):
             raise ValueError("the state_dict's criterion does not match this loss: one of them has no schedule")
         if self.criterion is not None:
-            keys = list(self.criterion.state_dict())
-            name = bytes(map(int, numbers[len(keys) :])).decode()
+            text = bytes(map(int, numbers[len(_NUMBERS) :])).decode()
+            name, _, rest = text.partition("\n")
             if name not in ("", self.criterion.name):
                 raise ValueError(
                     f"the state_dict's criterion is {name}, which does not match this loss, {self.criterion.name}"
                 )
-            self.criterion.load_state_dict(dict(zip(keys, numbers[: len(keys)], strict=True)))
+            schedule = dict(zip(_NUMBERS, numbers[: len(_NUMBERS)], strict=True))
+            self.criterion.load_state_dict(schedule | (json.loads(rest) if rest else {}))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         if self.criterion is None:  # checkpoints with torch.nn.CTCLoss lack this key, and can be loaded

@@ -10,8 +10,9 @@ from torch import Tensor
 from wildctc.lattice import native, reference, triton_backend
 from wildctc.lattice.arcs import Wildcards, as_lattice, padded_rows
 from wildctc.lattice.checks import Lengths
-from wildctc.lattice.functional import Backend, choose_backend
+from wildctc.lattice.functional import Backend, arcs_of, choose_backend
 from wildctc.lattice.native import check_values
+from wildctc.lattice.noise import NoiseRates
 from wildctc.lattice.ops import eagerly
 
 _BLANK, _TOKEN, _STAR = 0, 1, 2  # states of a backend's best path
@@ -97,7 +98,7 @@ def wildcard_align(
     target_lengths: Lengths,
     blank: int = 0,
     *,
-    wildcards: Wildcards | None = None,
+    wildcards: Wildcards | NoiseRates | None = None,
     words: Tensor | None = None,
     backend: Backend = "auto",
     symbols: Sequence[str] | None = None,
@@ -112,7 +113,7 @@ def wildcard_align(
         input_lengths: (N,) frames of each utterance.
         target_lengths: (N,) labels of each transcript.
         blank: The label of the blank.
-        wildcards: The weights of the wildcard arcs; None for plain CTC.
+        wildcards: The weights of the wildcard arcs, or noise rates; None for plain CTC.
         words: The word of each label, in the shape of the targets; needed by word arcs only (see `word_ids`).
         backend: As for `wildcard_ctc_loss`.
         symbols: label → string, to make `str(alignment)` readable.
@@ -125,6 +126,8 @@ def wildcard_align(
     >>> print(wildcard_align(logits, torch.tensor([[1, 2]]), [3], [2], wildcards=wildcards, symbols="-ab")[0])
     -0.69  a 0-1  [b] 2-3
     """
+    if isinstance(wildcards, NoiseRates):
+        wildcards = arcs_of(wildcards, logits, targets, target_lengths, words).wildcards
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
     if symbols is not None and len(symbols) < logits.shape[-1]:
         raise ValueError(f"symbols must name each of the {logits.shape[-1]} outputs, got {len(symbols)}")

@@ -9,6 +9,7 @@ from torch import Tensor
 from wildctc.lattice.arcs import Lattice, Wildcards, as_lattice, padded_rows
 from wildctc.lattice.checks import Lengths, integers, lengths_of
 from wildctc.lattice.native import check_values
+from wildctc.lattice.noise import NoiseRates
 
 
 class Infeasible(NamedTuple):
@@ -32,7 +33,7 @@ def infeasible(
     input_lengths: Lengths,
     target_lengths: Lengths,
     *,
-    wildcards: Wildcards | None = None,
+    wildcards: Wildcards | NoiseRates | None = None,
     words: Tensor | None = None,
 ) -> list[Infeasible]:
     """Find the utterances that have no path, whose loss would be +inf.
@@ -45,7 +46,7 @@ def infeasible(
             are then numbers.
         input_lengths: (N,) frames of each utterance, after the encoder's subsampling.
         target_lengths: (N,) labels of each transcript.
-        wildcards: The weights of the wildcard arcs; None for plain CTC.
+        wildcards: The weights of the wildcard arcs, or noise rates; None for plain CTC.
         words: The word of each label, in the shape of the targets; needed by word arcs only.
 
     Returns:
@@ -56,6 +57,9 @@ def infeasible(
     >>> infeasible(torch.tensor([[1, 1, 2]]), [3], [3], wildcards=Wildcards(bypass=-5.0))
     []
     """
+    if isinstance(wildcards, NoiseRates):  # it only matters which arcs there are
+        rates = (wildcards.token, wildcards.unwritten, wildcards.word)
+        wildcards = Wildcards(*(None if rate is None else -1.0 for rate in rates), wildcards.self_loop_at)  # type: ignore
     lattice = _without_logits(targets, input_lengths, target_lengths, wildcards, words)
     check_values(lattice)
     labels = padded_rows(lattice.targets, lattice.target_lengths, 0)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from wildctc.lattice import native, ops, reference, triton_backend, triton_ops
 from wildctc.lattice.arcs import ABSENT, Lattice, Wildcards, as_lattice, compute_dtype, each_arc, padded_rows
-from wildctc.lattice.checks import Lengths, on_device
+from wildctc.lattice.checks import Lengths, lengths_of, on_device
 from wildctc.lattice.native import check_values
+from wildctc.lattice.noise import NoiseRates, NormalisedArcs, normalised_arcs
 
 Backend = Literal["auto", "reference", "native", "triton"]
 Reduction = Literal["none", "mean", "sum"]
@@ -30,7 +31,7 @@ def wildcard_ctc_loss(
     reduction: Reduction = "mean",
     zero_infinity: bool = False,
     *,
-    wildcards: Wildcards | None = None,
+    wildcards: Wildcards | NoiseRates | None = None,
     words: Tensor | None = None,
     backend: Backend = "auto",
 ) -> Tensor:
@@ -47,7 +48,8 @@ def wildcard_ctc_loss(
             torch does.
         zero_infinity: Whether the loss of an utterance with too few frames is 0 instead of +inf. Its gradient is 0 in
             both cases.
-        wildcards: The weights of the wildcard arcs; None for plain CTC.
+        wildcards: The weights of the wildcard arcs, or noise rates; None for plain CTC. With noise rates the loss is that
+            of a proper mixture, so that rates can be learned.
         words: The word of each label, in the shape of the targets (see `word_ids`); needed by word arcs only.
         backend: "native" (C++, for the CPU), "triton" (for GPUs), "reference" (plain PyTorch, slow), or "auto", which
             chooses by device.
@@ -63,6 +65,13 @@ def wildcard_ctc_loss(
     '1.6864 0.9765'
     """
     check_reduction(reduction)
+    if isinstance(wildcards, NoiseRates):
+        arcs = arcs_of(wildcards, logits, targets, target_lengths, words)
+        arguments = (logits, targets, input_lengths, target_lengths, blank)
+        losses = wildcard_ctc_loss(*arguments, "none", wildcards=arcs.wildcards, words=words, backend=backend)
+        losses = losses + arcs.constant.reshape(losses.shape).to(losses.dtype)
+        lengths = lengths_of(target_lengths, "target_lengths", arcs.constant.numel(), logits.device)
+        return _reduce(losses, lengths, reduction, zero_infinity)
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
     chosen = choose_backend(backend, lattice)
     if chosen == "native":
@@ -73,6 +82,28 @@ def wildcard_ctc_loss(
         lattice = ops.checked(lattice)
         loss = _reduce(-reference.log_likelihood(lattice), lattice.target_lengths, reduction, zero_infinity)
     return loss.squeeze(0) if logits.dim() == 2 and reduction == "none" else loss
+
+
+def arcs_of(
+    rates: NoiseRates, logits: Tensor, targets: Tensor, target_lengths: Lengths, words: Tensor | None
+) -> NormalisedArcs:
+    """Turn noise rates into weights, for the arguments of a caller.
+
+    Args:
+        rates: The rates.
+        logits: (T, N, C), or (T, C) for one utterance.
+        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated.
+        target_lengths: (N,) labels of each transcript.
+        words: The word of each label, in the shape of the targets, or None.
+
+    Returns:
+        The weights of all arcs, and the constant of each utterance.
+    """
+    size = logits.shape[1] if logits.dim() == 3 else 1
+    if logits.dim() == 2:
+        targets, words = targets.reshape(1, -1), None if words is None else words.reshape(1, -1)
+    lengths = lengths_of(target_lengths, "target_lengths", size, logits.device)
+    return normalised_arcs(rates, targets, lengths, words, compute_dtype(logits))
 
 
 def check_reduction(reduction: str) -> None:
@@ -156,7 +187,7 @@ def wildcard_posteriors(
     target_lengths: Lengths,
     blank: int = 0,
     *,
-    wildcards: Wildcards,
+    wildcards: Wildcards | NoiseRates,
     words: Tensor | None = None,
     backend: Backend = "auto",
 ) -> Posteriors:
@@ -168,7 +199,7 @@ def wildcard_posteriors(
         input_lengths: (N,) frames of each utterance.
         target_lengths: (N,) labels of each transcript.
         blank: The label of the blank.
-        wildcards: The weights of the wildcard arcs.
+        wildcards: The weights of the wildcard arcs, or noise rates.
         words: The word of each label, in the shape of the targets (see `word_ids`); needed by word arcs only.
         backend: As for `wildcard_ctc_loss`.
 
@@ -180,6 +211,8 @@ def wildcard_posteriors(
     >>> [round(p, 2) for p in post.bypass[0].tolist()]
     [0.02, 0.99]
     """
+    if isinstance(wildcards, NoiseRates):
+        wildcards = arcs_of(wildcards, logits, targets, target_lengths, words).wildcards
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
     check_values(lattice)
     lattice = _with_weight_tensors(lattice)
