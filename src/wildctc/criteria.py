@@ -354,6 +354,12 @@ class Criterion:
             s.self_loop_at,
         )
 
+    @property
+    def weights(self) -> Wildcards:
+        """The weights of the current epoch as numbers, with noise rates those of the corpus."""
+        found = self.wildcards
+        return found.as_weights() if isinstance(found, NoiseRates) else found
+
     def _weight(self, w1: float | None, tau: float, final: float) -> float | None:
         if w1 is None or self.settings.schedule == "none":
             return w1

@@ -48,7 +48,8 @@ class WildcardCTCLoss(torch.nn.Module):
             blank: The label of the blank.
             reduction: "none", "mean" or "sum", as in torch.
             zero_infinity: Whether an utterance with too few frames has loss 0 instead of +inf.
-            wildcards: None for plain CTC, `Wildcards`, `NoiseRates`, a `Criterion`, or the name of one, such as "otc-tw-h".
+            wildcards: None for plain CTC, `Wildcards`, `NoiseRates`, a `Criterion`, or the name of a criterion, such as
+                "otc-tw-h".
             backend: As for `wildcard_ctc_loss`.
         """
         super().__init__()
@@ -60,8 +61,8 @@ class WildcardCTCLoss(torch.nn.Module):
             wildcards = Criterion(wildcards)
         if not isinstance(wildcards, Wildcards | NoiseRates | Criterion | None):
             raise TypeError(
-                f"wildcards must be None, Wildcards, NoiseRates, a Criterion or the name of one, got {wildcards!r:.60}; "
-                'a criterion with other settings is Criterion("otc-t", bypass=-20.0)'
+                "wildcards must be None, Wildcards, NoiseRates, a Criterion or the name of one, got "
+                f'{wildcards!r:.60}; a criterion with other settings is Criterion("otc-t", bypass=-20.0)'
             )
         self.criterion = wildcards if isinstance(wildcards, Criterion) else None
         self._wildcards = None if isinstance(wildcards, Criterion) else wildcards
@@ -133,8 +134,8 @@ class WildcardCTCLoss(torch.nn.Module):
         """Give the state of the schedule to `state_dict`.
 
         Returns:
-            Numbers, then the bytes of the criterion's name, and of its noise rates as JSON. It is a tensor, because some
-            formats of checkpoints, such as safetensors, hold nothing else. Empty without a criterion.
+            Numbers, then the bytes of the criterion's name, and of its noise rates as JSON. It is a tensor, because
+            some formats of checkpoints, such as safetensors, hold nothing else. Empty without a criterion.
         """
         if self.criterion is None:
             return torch.tensor([], dtype=torch.float64)

@@ -1,8 +1,8 @@
 """Noise rates that are estimated while a model is trained (specification §10).
 
 The posteriors of arcs are the expected counts of an EM step: a new rate is the expected number of events divided by the
-number of opportunities. A Beta prior keeps rates apart from 0 and 1. The corpus has a rate for each family of arcs; each
-group of utterances (an annotator, a speaker, a source) has its own, drawn towards the corpus's by the same prior.
+number of opportunities. A Beta prior keeps rates apart from 0 and 1. The corpus has a rate for each family of arcs.
+Each group of utterances (an annotator, a speaker, a source) has its own, drawn towards the corpus's by the same prior.
 """
 
 from __future__ import annotations
@@ -72,10 +72,8 @@ class RateTable:
         Returns:
             One number for each family.
         """
-        found = [
-            float(rate) if family in self.families else None for family, rate in zip(FAMILIES, self.corpus, strict=True)
-        ]
-        return NoiseRates(*found, self.self_loop_at)
+        found = {family: float(self.corpus[FAMILIES.index(family)]) for family in self.families}
+        return NoiseRates(**found, self_loop_at=self.self_loop_at)
 
     def noise_of(self, groups: Tensor) -> NoiseRates:
         """Give the rates of a batch.
@@ -86,11 +84,9 @@ class RateTable:
         Returns:
             (N,) float64 for each family, on the device of `groups`.
         """
-        found = [
-            self.rates[i][groups.cpu()].to(groups.device) if family in self.families else None
-            for i, family in enumerate(FAMILIES)
-        ]
-        return NoiseRates(*found, self.self_loop_at)
+        where = groups.cpu()
+        found = {f: self.rates[FAMILIES.index(f)][where].to(groups.device) for f in self.families}
+        return NoiseRates(**found, self_loop_at=self.self_loop_at)
 
     def add(self, groups: Tensor, counts: NoiseCounts) -> None:
         """Add the expected counts of a batch. Utterances without a likelihood are left out.

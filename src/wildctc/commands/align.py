@@ -80,7 +80,7 @@ def _wildcards(options: argparse.Namespace) -> Wildcards:
     wildcards = token_probe_arcs()
     if options.criterion:
         name = None if options.criterion == "run" else options.criterion
-        wildcards = criterion_at(name, options.epoch, options.run_folder).wildcards
+        wildcards = criterion_at(name, options.epoch, options.run_folder).weights
     elif options.epoch is not None:
         raise WildCTCError("--epoch is for --criterion: without it the weights are those of `wildctc probe`")
     given = {name: vars(options)[name] for name in ("bypass", "self_loop", "word_bypass") if name in options}

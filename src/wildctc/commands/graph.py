@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
     check_writable(Path(options.output))
     if Path(options.output).exists() and not options.overwrite:
         raise WildCTCError(f"{options.output} exists: give another name with -o, or --overwrite to replace it")
-    write_text(Path(options.output), draw_graph(tokens, words, criterion.wildcards, title))
+    write_text(Path(options.output), draw_graph(tokens, words, criterion.weights, title))
     count = len({word for word in words if word >= 0})
     print(f"{options.output}: {len(tokens)} tokens in {count} word{'s' * (count != 1)}, {title}")
 

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 _LOOKED_AT = 100  # utterances, one of which must exist if --audio-root is given
 _log = logging.getLogger(__name__)
 _LARGEST_WEIGHT = 100  # of a word, as a natural logarithm; the published schedules begin at -25
+_LONGEST_FIELD = 200  # characters of a further field that is kept
+_KNOWN = {
+    "id", "audio", "audio_filepath", "text", "speaker", "duration", "start", "offset", "channel", "split", "language",
+    "weights",
+}  # fmt: skip
 _SPLITS = {"train": "train", "dev": "dev", "val": "dev", "test": "test", "eval": "test"}
 
 
@@ -176,7 +181,14 @@ def _plain(row: dict[str, Any], path: Path) -> Utterance:
         split=_string(row, "split"),
         language=_string(row, "language"),
         weights=_word_weights(row.get("weights"), id, text),
+        fields=_further_fields(row),
     )
+
+
+def _further_fields(row: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The fields that have no meaning here, such as an annotator, if they are short strings or numbers."""
+    kept = {key: value for key, value in row.items() if key not in _KNOWN and type(value) in (str, int, float)}
+    return tuple((key, str(value)) for key, value in sorted(kept.items()) if len(str(value)) <= _LONGEST_FIELD)
 
 
 def _word_weights(weights: Any, id: str, text: str) -> tuple[float, ...] | None:
@@ -274,6 +286,7 @@ def _cut(row: dict[str, Any], path: Path) -> list[Utterance]:
         start=_seconds(row, "start"),
         channel=_channel(row, row["recording"]),
         split=_string(row.get("custom") or {}, "split"),
+        fields=_further_fields(row.get("custom") or {}),
     )
     said = row.get("supervisions") or []
     if len(said) < 2:
@@ -310,9 +323,11 @@ def _with_supervision(whole: Utterance, supervision: dict[str, Any], recording: 
     channel = _channel(supervision, recording) if whole.channel is None else whole.channel
     speaker = _name(supervision, "speaker")
     id = str(supervision.get("id") or whole.id)
-    weights = _word_weights((supervision.get("custom") or {}).get("weights"), id, text or "")
+    custom = supervision.get("custom") or {}
+    weights = _word_weights(custom.get("weights"), id, text or "")
+    fields = tuple(sorted({**dict(whole.fields), **dict(_further_fields(custom))}.items()))
     said = {"text": text or "", "speaker": speaker, "language": language, "channel": channel, "weights": weights}
-    return replace(whole, **said)
+    return replace(whole, **said, fields=fields)
 
 
 def split_of(subset: str) -> str | None:
@@ -356,7 +371,8 @@ def _as_cut(checked: "CheckedAudio") -> dict[str, Any]:
     supervision = {"id": u.id, "recording_id": recording_id, "start": 0.0, "duration": u.duration}
     supervision |= {"channel": channel, "text": u.text}
     supervision |= {field: value for field in ("speaker", "language") if (value := getattr(u, field))}
-    supervision |= {"custom": {"weights": list(u.weights)}} if u.weights is not None else {}
+    custom = dict(u.fields) | ({"weights": list(u.weights)} if u.weights is not None else {})
+    supervision |= {"custom": custom} if custom else {}
     source = {"type": "file", "channels": channels, "source": str(u.audio)}
     recording = {"id": recording_id, "sources": [source], "sampling_rate": rate, "num_samples": samples}
     recording |= {"duration": samples / rate, "channel_ids": channels}

@@ -26,6 +26,7 @@ class Utterance:
         split: train, dev or test, if it is known; while a corpus is read, the name of the subset.
         language: The language, if it is known.
         weights: One number for each word of `text`, which training adds to the weights of the word's bypasses, or None.
+        fields: Further fields of the manifest, such as the annotator: names and short values.
     """
 
     id: str
@@ -38,6 +39,18 @@ class Utterance:
     split: str | None = None
     language: str | None = None
     weights: tuple[float, ...] | None = None
+    fields: tuple[tuple[str, str], ...] = ()
+
+    def group(self, by: str) -> str | None:
+        """Find the value of a field that utterances are grouped by.
+
+        Args:
+            by: "speaker", "language", or the name of a further field.
+
+        Returns:
+            The value; None if there is none.
+        """
+        return getattr(self, by) if by in ("speaker", "language") else dict(self.fields).get(by)
 
 
 class UtteranceError(WildCTCError):

@@ -19,6 +19,7 @@ from wildctc.criteria import Criterion, predictive_entropy
 from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_ctc_loss
+from wildctc.lattice.noise import NoiseRates
 from wildctc.text.words import word_ids
 
 try:
@@ -57,7 +58,12 @@ class WildcardCTCTrainer(Trainer):
         # assumes that a model which accepts further arguments, as these models do, has divided already.
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
-        self._trained_with: Wildcards | None = None
+        if self.criterion.rates is not None:
+            raise WildCTCError(
+                f"criterion {self.criterion.name} estimates noise rates, which this trainer does not count; choose a "
+                "criterion with a schedule, such as otc-tw, or use `WildcardCTCLoss` in a loop of your own"
+            )
+        self._trained_with: Wildcards | NoiseRates | None = None
         if self.criterion.needs_entropy and self.eval_dataset is None:
             raise WildCTCError(f"criterion {self.criterion.name} follows the held-out entropy: give eval_dataset")
         self._words = LabelWords(self.processing_class) if self.criterion.needs_words else None

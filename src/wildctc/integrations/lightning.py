@@ -71,6 +71,11 @@ class WildcardSchedule(Callback):
 
     @override
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        rates = self.criterion.rates
+        if rates is not None:  # each process has counted its own batches
+            for name in ("events", "chances"):
+                total = trainer.strategy.reduce(getattr(rates, name).to(pl_module.device), reduce_op="sum")
+                setattr(rates, name, total.cpu())
         entropy = self._step()
         weights = self.criterion.wildcards
         values = {"entropy": entropy, "bypass": weights.bypass}

@@ -48,8 +48,8 @@ def wildcard_ctc_loss(
             torch does.
         zero_infinity: Whether the loss of an utterance with too few frames is 0 instead of +inf. Its gradient is 0 in
             both cases.
-        wildcards: The weights of the wildcard arcs, or noise rates; None for plain CTC. With noise rates the loss is that
-            of a proper mixture, so that rates can be learned.
+        wildcards: The weights of the wildcard arcs, or noise rates; None for plain CTC. With noise rates the loss is
+            that of a proper mixture, so that rates can be learned.
         words: The word of each label, in the shape of the targets (see `word_ids`); needed by word arcs only.
         backend: "native" (C++, for the CPU), "triton" (for GPUs), "reference" (plain PyTorch, slow), or "auto", which
             chooses by device.

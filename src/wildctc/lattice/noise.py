@@ -63,7 +63,7 @@ class NoiseRates:
             if isinstance(rate, Tensor):
                 if not rate.is_floating_point():
                     raise ValueError(f"the {name} rate must be floating point, got {rate.dtype}")
-            elif rate is not None and not (isinstance(rate, Real) and 0 < rate < 1):
+            elif rate is not None and not (isinstance(rate, (int, float, Real)) and 0 < float(rate) < 1):
                 raise ValueError(f"the {name} rate is {rate!r}, must be greater than 0 and less than 1, or None")
 
     @property
@@ -80,6 +80,14 @@ class NoiseRates:
     def word_bypass(self) -> _Rate:
         """The weight of the bypass of a word without tokens; each token adds to it. None if there are none."""
         return _log_odds(self.word)
+
+    def as_weights(self) -> Wildcards:
+        """Give the weights without regard to words, for a picture or an alignment on a criterion's graph.
+
+        Returns:
+            The log-odds of the rates; those of a word bypass lack what each of its tokens adds.
+        """
+        return Wildcards(self.bypass, self.self_loop, self.word_bypass, self.self_loop_at)
 
 
 class NormalisedArcs(NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from wildctc.features.augment import spec_augment
 from wildctc.features.cache import FeatureCache
 from wildctc.features.stats import FeatureStats
 from wildctc.lattice.arcs import Wildcards
+from wildctc.lattice.noise import NoiseRates
 from wildctc.training.data import Example, one_thread
 from wildctc.training.lost import Lost
 from wildctc.training.settings import SpecAugmentConfig
@@ -48,6 +49,7 @@ class Batch:
         lost: Utterances whose features could not be read, with their speed; they are not in the batch.
         missing: How many utterances are not in the batch.
         weights: (N, W) float64, of the words, 0 for none; None if no utterance of the batch has any.
+        groups: (N,) the group of each utterance, whose noise rates it has; on the CPU.
     """
 
     ids: list[str]
@@ -62,17 +64,20 @@ class Batch:
     lost: tuple[tuple[UtteranceError, float], ...] = ()
     missing: int = 0
     weights: torch.Tensor | None = None
+    groups: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
 
-    def weigh(self, wildcards: Wildcards) -> Wildcards:
+    def weigh(self, wildcards: Wildcards | NoiseRates) -> Wildcards | NoiseRates:
         """Add the weights of the words to those of their bypasses.
 
         Args:
-            wildcards: The weights of the epoch, one number for each family of arcs.
+            wildcards: The weights of the epoch, one number for each family of arcs. Noise rates stay as they are.
 
         Returns:
             The same, with one weight for each arc if the batch has weights of words: the weight of a word is added to
             its word bypass and to the bypass of each of its tokens.
         """
+        if isinstance(wildcards, NoiseRates):
+            return wildcards
         bypass, word_bypass = wildcards.bypass, wildcards.word_bypass
         if self.weights is None or (bypass is None and word_bypass is None):
             return wildcards
@@ -96,7 +101,7 @@ class Batch:
         if not rows:
             return replace(self, counts=False, missing=missing)
         keep = torch.tensor(rows)
-        fields = ("x", "x_lengths", "targets", "target_lengths", "words", "weights")
+        fields = ("x", "x_lengths", "targets", "target_lengths", "words", "weights", "groups")
         tensors = {name: tensor[keep] for name in fields if (tensor := getattr(self, name)) is not None}
         ids, references = [self.ids[row] for row in rows], [self.references[row] for row in rows]
         return replace(self, ids=ids, references=references, missing=missing, **tensors)
@@ -357,6 +362,7 @@ def collate(examples: Sequence[Example], features: Sequence[torch.Tensor]) -> Ba
         _pad([e.words for e in examples], -1),
         [e.tokens for e in examples],
         weights=_weights(examples),
+        groups=torch.tensor([e.group for e in examples]),
     )
 
 

@@ -16,7 +16,7 @@ def make_criterion(config: Config) -> Criterion:
     """Build the criterion of a run.
 
     Args:
-        config: The settings; those of `schedule` override what the criterion's name says.
+        config: The settings; those of `schedule` and `rates` override what the criterion's name says.
 
     Returns:
         The criterion.
@@ -24,9 +24,13 @@ def make_criterion(config: Config) -> Criterion:
     Raises:
         WildCTCError: There is no such criterion, or a setting is not valid for it.
     """
-    overrides = {k: v for k, v in asdict(config.schedule).items() if v is not None}
+    given = asdict(config.schedule) | {"rate": config.rates.start, "prior": config.rates.prior}
+    overrides = {k: v for k, v in given.items() if v is not None}
     try:
-        return Criterion(config.criterion, **overrides)
+        criterion = Criterion(config.criterion, **overrides)
+        if config.rates.by is not None and criterion.rates is None:
+            raise ValueError("it has no noise rates, so --rates.by has no effect; otc-tw-em has them")
+        return criterion
     except (ValueError, TypeError, KeyError) as error:
         raise WildCTCError(f"criterion {config.criterion}: {error}") from None
 

@@ -53,6 +53,7 @@ class Example:
         words: The word of each label, −1 for none.
         weights: One number for each word of the target, which is added to the weights of the word's bypasses; None for
             none.
+        group: The number of the group whose noise rates it has.
     """
 
     utterance: Utterance
@@ -61,6 +62,7 @@ class Example:
     tokens: list[int]
     words: list[int]
     weights: list[float] | None = None
+    group: int = 0
 
 
 def find_manifest(config: DataConfig, split: str) -> Path:
@@ -210,7 +212,12 @@ def report_weights(examples: Sequence[Example], criterion: Criterion) -> None:
     if not having:
         return
     arcs = [name for name in ("bypass", "word_bypass") if getattr(criterion.wildcards, name) is not None]
-    if arcs:
+    if criterion.rates is not None:
+        _log.warning(
+            "weights of words are ignored: %d training utterances have them, but the criterion %s estimates its own "
+            "noise rates", having, criterion.name,
+        )  # fmt: skip
+    elif arcs:
         _log.info("weights of words: %d training utterances have them; added to %s", having, " and ".join(arcs))
     else:
         _log.warning(

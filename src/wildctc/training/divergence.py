@@ -20,6 +20,7 @@ from wildctc.distributed import ALONE, Processes
 from wildctc.errors import Diverged
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_posteriors
+from wildctc.lattice.noise import NoiseRates
 from wildctc.training.batches import Batch
 from wildctc.training.evaluation import Evaluation, has_arcs
 
@@ -29,6 +30,7 @@ MAX_SKIPPED = 0.5  # a token with any support in the audio has a bypass probabil
 MAX_SELF_LOOPS = 0.25  # per frame; at most half is possible, because a blank must stand between two
 _MORE_CTC = 4  # how many more epochs of plain CTC the advice is
 WORSE = 2  # times the loss of guessing: a model that has learned anything is far below
+_RATES = {"bypass": "token", "self_loop": "unwritten", "word_bypass": "word"}
 _HOPELESS = 0.9  # CER
 EPOCHS = 3  # collapsed epochs in a row that end the run
 
@@ -79,7 +81,7 @@ class DivergenceWatch:
         advice = "lower --optimizer.lr or raise --optimizer.warmup_steps"
         weights = self.criterion.wildcards
         names = [n for n in ("word_bypass", "bypass", "self_loop") if getattr(weights, n) is not None]
-        if names:
+        if names and self.criterion.rates is None:
             advice += f", or make wildcards more expensive ({_options(stricter(self.criterion, names[0]))})"
         where = f"step {step} (utterances {', '.join(ids[:3])}, …)"
         raise Diverged(f"training has diverged: the {what} of {where} is {value}; {advice}")
@@ -122,6 +124,11 @@ class DivergenceWatch:
     def _describe(self, collapse: _Collapse) -> str:
         """Describe what was found, the weight now and in the first epoch, and what to do."""
         name = collapse.weight
+        more_ctc = f"--training.ctc_epochs {self.ctc_epochs + _MORE_CTC}"
+        if self.criterion.rates is not None:
+            rate = getattr(self.criterion.wildcards, _RATES[name])
+            rate_now = f"the {_RATES[name]} rate is {rate:.2%}"
+            return f"{collapse.found}; {rate_now}; train again, in another --out, with {more_ctc}"
         first, now = (getattr(w, name) for w in (self.criterion.settings, self.criterion.wildcards))
         weight = f"{name} is {now:.3g}, in the criterion's first epoch {first:g}"
         if first > 0:
@@ -129,7 +136,7 @@ class DivergenceWatch:
         ways = [_options(stricter(self.criterion, name))]
         by_epoch = self.criterion.settings.schedule == "epoch" and getattr(self.criterion.settings, f"{name}_tau") < 1
         if first <= 0 and by_epoch:  # not for an entropy schedule, which also moves in epochs of plain CTC
-            ways.insert(0, f"--training.ctc_epochs {self.ctc_epochs + _MORE_CTC}")
+            ways.insert(0, more_ctc)
         return f"{collapse.found}; {weight}; train again, in another --out, with {' or '.join(ways)}"
 
 
@@ -193,7 +200,7 @@ def _options(settings: dict[str, float]) -> str:
     return " ".join(f"--schedule.{name} {value:.3g}" for name, value in settings.items())
 
 
-def _look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards) -> list[float]:
+def _look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards | NoiseRates) -> list[float]:
     """Sum what `_find_collapse` judges: tokens, words, tokens skipped and bypassed, frames, loops, likelihood."""
     post = wildcard_posteriors(
         logits.detach(),
@@ -208,7 +215,7 @@ def _look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: 
     return [0.0 if family is None or not batch.counts else float(family.sum()) for family in arcs]
 
 
-def _find_collapse(seen: list[float], wildcards: Wildcards) -> _Collapse | None:
+def _find_collapse(seen: list[float], wildcards: Wildcards | NoiseRates) -> _Collapse | None:
     """Check whether tokens are bypassed instead of recognised, or whether self-loops with a reward take the frames."""
     tokens, words, skipped, bypassed, frames, self_loops, log_likelihood = seen
     skipped, bypassed, loops = skipped / max(1, tokens), bypassed / max(1, tokens), self_loops / max(1, frames)
@@ -221,7 +228,7 @@ def _find_collapse(seen: list[float], wildcards: Wildcards) -> _Collapse | None:
     return None
 
 
-def _cheap(wildcards: Wildcards, word_length: float, mostly_tokens: bool) -> str:
+def _cheap(wildcards: Wildcards | NoiseRates, word_length: float, mostly_tokens: bool) -> str:
     """Find the arcs that cause the collapse.
 
     If bypassing a word's tokens one by one costs less than its word bypass, a more expensive word bypass does not help.

@@ -182,6 +182,9 @@ def _wildcards(config: Config) -> str:
     names = [name for name in WEIGHTS if getattr(first, name) is not None]
     if not names:
         return "none, plain CTC"
+    if criterion.rates is not None:
+        by = f", for each {config.rates.by}" if config.rates.by else ""
+        return f"from epoch {plain + 1} on, with noise rates from {criterion.settings.rate:.2%} on, estimated{by}"
     if criterion.needs_entropy:
         told = ", ".join(f"{name} {getattr(first, name):.3g}" for name in names)
         return f"from epoch {plain + 1} on, by held-out entropy down to {criterion.settings.h_low:g}: {told} at first"

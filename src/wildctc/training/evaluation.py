@@ -12,6 +12,7 @@ from wildctc.criteria import predictive_entropy
 from wildctc.distributed import ALONE, Processes
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_ctc_loss, wildcard_posteriors
+from wildctc.lattice.noise import NoiseRates
 from wildctc.lattice.probe_arcs import token_probe_arcs
 from wildctc.recognizer.decoding import greedy
 from wildctc.recognizer.model import Recognizer
@@ -46,14 +47,14 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    model: Recognizer, batches: Iterable[Batch], wildcards: Wildcards, processes: Processes = ALONE
+    model: Recognizer, batches: Iterable[Batch], wildcards: Wildcards | NoiseRates, processes: Processes = ALONE
 ) -> Evaluation:
     """Measure losses, predictive entropy, bypass posterior and greedy error rates.
 
     Args:
         model: The model; it stays in eval mode.
         batches: The batches; with several processes, each has its share.
-        wildcards: The weights of the criterion's own loss.
+        wildcards: The weights or noise rates of the criterion's own loss.
         processes: The processes.
 
     Returns:
@@ -115,7 +116,7 @@ def bypass_posterior(model: Recognizer, batches: Iterable[Batch], processes: Pro
     return total / max(1, tokens)
 
 
-def has_arcs(wildcards: Wildcards) -> bool:
+def has_arcs(wildcards: Wildcards | NoiseRates) -> bool:
     """Check whether a criterion is more than plain CTC.
 
     Args:
@@ -135,7 +136,7 @@ def _logits(model: Recognizer, batch: Batch) -> tuple[torch.Tensor, torch.Tensor
     return logits.float(), lengths
 
 
-def _loss(arguments: _Arguments, wildcards: Wildcards, batch: Batch) -> float:
+def _loss(arguments: _Arguments, wildcards: Wildcards | NoiseRates, batch: Batch) -> float:
     return float(wildcard_ctc_loss(*arguments, reduction="sum", wildcards=batch.weigh(wildcards), words=batch.words))
 
 

@@ -23,6 +23,7 @@ from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, only_one, remove_parts, write_atomically, write_text
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_ctc_loss
+from wildctc.lattice.noise import NoiseRates
 from wildctc.progress import progress
 from wildctc.training.batches import Batch, Batches, parts_for, plan_batches
 from wildctc.training.build import find_device, make_criterion
@@ -33,6 +34,7 @@ from wildctc.training.divergence import DivergenceWatch, check_model
 from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
 from wildctc.training.extension import check_same_run, earlier_lengths, length_at
 from wildctc.training.lr_schedule import learning_rate
+from wildctc.training.noise import CountedArcs, group_examples, percentages, share_counts
 from wildctc.training.reports import WEIGHTS, Reports, model_card, start_log
 from wildctc.training.run_data import load_run_data
 from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder
@@ -105,6 +107,9 @@ class Trainer:
         data = load_run_data(config, run, self.criterion, processes)
         self.cache, self.model, self.train, self.dev = data.cache, data.model.to(self.device), data.train, data.dev
         self.data, self.lost, self.hours = data.digest, data.lost, data.hours
+        if config.rates.by is not None:
+            self.train, groups = group_examples(self.train, config.rates.by)
+            self.criterion.group_by(groups)
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),
             lr=config.optimizer.lr,
@@ -139,10 +144,17 @@ class Trainer:
         self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
         self.history, self.watch.collapsed_epochs = state["history"], state["collapsed_epochs"]
-        self.criterion.load_state_dict(state["criterion"])
+        try:
+            self.criterion.load_state_dict(state["criterion"])
+        except ValueError as error:
+            raise WildCTCError(f"{path}: {error}: has --rates.by's field changed? choose another --out") from None
+        if self.criterion.rates is not None and not self.processes.first:
+            self.criterion.rates.forget()  # the first process has the counts of all
         _log.info("resuming from %s: epoch %d, step %d", path, self.epoch, self.step)
 
     def _save(self) -> None:
+        if self.criterion.rates is not None:
+            share_counts(self.criterion.rates, self.processes, everywhere=False)
         state = {
             "epoch": self.epoch, "group": self.group, "step": self.step, "loss_sum": self.loss_sum,
             "utterances": self.utterances, "seconds": self.seconds, "history": self.history,
@@ -187,7 +199,7 @@ class Trainer:
         return self.epoch <= self.config.training.ctc_epochs
 
     @property
-    def _wildcards(self) -> Wildcards:
+    def _wildcards(self) -> Wildcards | NoiseRates:
         return Wildcards() if self._plain else self.criterion.wildcards
 
     def _train_epoch(self, bar: Any) -> None:
@@ -267,10 +279,14 @@ class Trainer:
         # Loss: forward and backward on a leaf, so that its time is separate from the encoder's.
         leaf = logits.detach().float().requires_grad_()
         arguments = (leaf.transpose(0, 1), batch.targets, lengths, batch.target_lengths)
-        wildcards = batch.weigh(self._wildcards)
+        rates = None if self._plain else self.criterion.rates
+        arcs = None if rates is None else CountedArcs(rates, batch)
+        wildcards = batch.weigh(self._wildcards) if arcs is None else arcs.wildcards
         loss = wildcard_ctc_loss(*arguments, reduction="sum", wildcards=wildcards, words=batch.words)
-        loss = loss * batch.counts / count
+        loss = (loss + (0.0 if arcs is None else arcs.constant)) * batch.counts / count
         (loss * self.processes.size).backward()  # the processes average gradients, and we need the sum
+        if arcs is not None and batch.counts:
+            arcs.count(count / self.processes.size)
         self.spent["loss"] += time.perf_counter() - begun
         if not self._plain:
             self.watch.arcs(self.step, leaf.transpose(0, 1), lengths, batch)
@@ -292,7 +308,7 @@ class Trainer:
         # validate; the entropy decides the weights of the next epoch
         wildcards = self._wildcards
         found = self._evaluate_dev()
-        self._relax(found.entropy)
+        self._relax(found)
         sample = self.train[:: -(-len(self.train) // TRAIN_SAMPLE)]
         metrics: Metrics = {
             "epoch": self.epoch,
@@ -305,6 +321,7 @@ class Trainer:
             "entropy": found.entropy,
             "entropy_smoothed": self.criterion.entropy_decay.smooth,
             **{name: getattr(wildcards, name) for name in WEIGHTS},
+            **(percentages(wildcards) if self.criterion.rates is not None else {}),
             "bypass_posterior_train": bypass_posterior(self.model, self._in_order(sample, "train"), self.processes),
             "bypass_posterior_dev": found.bypass_posterior,
             "seconds": round(self.seconds + time.perf_counter() - begun, 3),
@@ -326,20 +343,25 @@ class Trainer:
         if ended and self.processes.first and not self.checkpoints.trunk.exists():
             write_atomically(self.checkpoints.trunk, self.checkpoints.last.read_bytes())
 
-    def _relax(self, entropy: float | None) -> None:
+    def _relax(self, found: Evaluation) -> None:
         """Update the criterion's weights for the next epoch. Without an entropy (all probability on blank) they stay.
 
         The entropy is smoothed for every criterion: any of them can branch off from the epochs of plain CTC, and the
         smoothed entropy of any run shows which `h_low` can be reached.
         """
-        entropy = math.nan if entropy is None else entropy
+        entropy = math.nan if found.entropy is None else found.entropy
+        if self.criterion.rates is not None:
+            share_counts(self.criterion.rates, self.processes, everywhere=True)
+        held = None
         follows = self.criterion.needs_entropy
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             if self._plain or not follows:
                 self.criterion.entropy_decay.update(entropy)
             if not self._plain:
-                self.criterion.step(entropy)
+                held = self.criterion.step(entropy, loss=found.ctc_loss, cer=found.cer)
+        if held:
+            _log.warning("the noise rates stay as they are: %s", held)
         for warning in said:
             if follows:  # the warnings are about `h_low`, which only entropy schedules use
                 _log.warning("%s", warning.message)

@@ -103,10 +103,11 @@ def draw_curves(history: list[Metrics]) -> bytes:
         raise MissingExtra("matplotlib", "train") from None
     own_loss = any(m["valid_loss"] != m["valid_ctc_loss"] for m in history)  # plain CTC has one line, not two
     rates = ("valid_wer", "valid_cer", "valid_deletions")
+    noise = [name for name in history[-1] if name.endswith("_rate_percent")]
     panels = {
         "loss": ("train_loss", "valid_loss", *(("valid_ctc_loss",) if own_loss else ())),
         "validation error rates (greedy)": rates,
-        "wildcard weights": WEIGHTS,
+        **({"noise rates, percent": tuple(noise)} if noise else {"wildcard weights": WEIGHTS}),
         "entropy, bypass posterior": ("entropy", "bypass_posterior_train", "bypass_posterior_dev"),
     }
     with rc_context({"svg.hashsalt": "wildctc"}):  # the same curves give the same file

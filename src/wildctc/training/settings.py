@@ -100,6 +100,17 @@ class ScheduleConfig:
 
 
 @dataclass
+class RatesConfig:
+    """Noise rates, of criteria that estimate them (otc-t-em, otc-w-em, otc-tw-em)."""
+
+    by: str | None = _setting(
+        None, "a field of the manifest, such as speaker or annotator: each of its values has rates of its own"
+    )
+    start: float | None = _setting(None, "the rates of the first epoch, and the mean of their prior; null: 0.001")
+    prior: float | None = _setting(None, "how many tokens, positions or words the prior is worth; null: 100")
+
+
+@dataclass
 class OptimizerConfig:
     """Adam with warm-up."""
 
@@ -134,6 +145,7 @@ class Config:
     criterion: str = _setting("ctc", "which wildcards there are, and their schedule: see above")
     seed: int = _setting(0, "of weights, batches, masks and dropout")
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    rates: RatesConfig = field(default_factory=RatesConfig)
     data: DataConfig = field(default_factory=DataConfig)
     features: FeatureConfig = field(default_factory=FeatureConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)

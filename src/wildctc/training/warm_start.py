@@ -18,7 +18,7 @@ from wildctc.training.run_folder import TRUNK, checkpoint_folder, has_checkpoint
 from wildctc.training.settings import Config
 
 _log = logging.getLogger(__name__)
-_MAY_DIFFER = ("criterion", "schedule.")
+_MAY_DIFFER = ("criterion", "schedule.", "rates.")
 
 
 def branch_off(trunk: Path, run: Path, config: Config) -> None:
@@ -27,7 +27,7 @@ def branch_off(trunk: Path, run: Path, config: Config) -> None:
     Args:
         trunk: The folder of the run to branch off from.
         run: The folder of the new run. If it has a checkpoint already, nothing is done.
-        config: The settings of the new run. Only criterion and schedule may differ from the trunk's.
+        config: The settings of the new run. Only criterion, schedule and rates may differ from the trunk's.
 
     Raises:
         WildCTCError: The trunk has no such checkpoint, its settings differ, or the checkpoint is damaged.

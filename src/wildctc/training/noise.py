@@ -1,0 +1,123 @@
+"""Noise rates in training: the group of each utterance, the arcs of a batch, and the counts of all processes."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from wildctc.distributed import Processes
+from wildctc.errors import WildCTCError
+from wildctc.lattice.arcs import Wildcards
+from wildctc.lattice.noise import NoiseRates, noise_counts, normalised_arcs
+from wildctc.rate_table import FAMILIES, RateTable
+from wildctc.training.batches import Batch
+from wildctc.training.data import Example
+from wildctc.training.run_folder import Metrics
+
+_log = logging.getLogger(__name__)
+_NOWHERE = "(none)"  # the group of utterances without the field
+PERCENT = {family: f"{family}_rate_percent" for family in FAMILIES}  # names in the metrics of an epoch
+
+
+def group_examples(examples: Sequence[Example], by: str) -> tuple[list[Example], list[str]]:
+    """Group training examples by a field of their manifest.
+
+    Args:
+        examples: The examples.
+        by: "speaker", "language" or the name of another field.
+
+    Returns:
+        The examples with the numbers of their groups, and the names of the groups, sorted.
+
+    Raises:
+        WildCTCError: No utterance has the field.
+    """
+    values = [e.utterance.group(by) or _NOWHERE for e in examples]
+    counts = Counter(values)
+    if counts[_NOWHERE] == len(examples):
+        found = sorted({name for e in examples for name, _ in e.utterance.fields})
+        found += [name for name in ("language", "speaker") if any(getattr(e.utterance, name) for e in examples)]
+        raise WildCTCError(
+            f"--rates.by {by}: no training utterance has this field; they have {', '.join(found) or 'none'} "
+            "(fields of a manifest pass through `wildctc prepare`)"
+        )
+    names = sorted(counts)
+    _log.info("noise rates by %s: %d groups%s", by, len(names), _lacking(counts[_NOWHERE], by))
+    numbers = {name: i for i, name in enumerate(names)}
+    return [replace(e, group=numbers[value]) for e, value in zip(examples, values, strict=True)], names
+
+
+def _lacking(count: int, by: str) -> str:
+    return f"; {count} utterances without a {by} are one of them, {_NOWHERE}" if count else ""
+
+
+class CountedArcs:
+    """The arcs of a batch with noise rates. The gradients of their weights are the expected counts of an EM step.
+
+    Attributes:
+        wildcards: One weight for each arc, for the loss.
+        constant: What the losses of the batch gain together.
+
+    Args:
+        table: The rates; it gets the counts.
+        batch: The batch.
+    """
+
+    def __init__(self, table: RateTable, batch: Batch) -> None:
+        self._table, self._batch = table, batch
+        rates = table.noise_of(batch.groups)
+        arcs = normalised_arcs(rates, batch.targets, batch.target_lengths, batch.words, torch.float32)
+        w = arcs.wildcards
+        for weight in (w.bypass, w.self_loop, w.word_bypass):
+            if isinstance(weight, torch.Tensor):
+                weight.requires_grad_()
+        self.wildcards: Wildcards = w
+        self.constant = float(arcs.constant.sum())
+
+    def count(self, scale: float) -> None:
+        """Add the counts of the batch to the table, after the backward pass.
+
+        Args:
+            scale: What the loss of the batch, a sum over utterances, was divided by.
+        """
+        w, batch = self.wildcards, self._batch
+        bypass, self_loop, word_bypass = (
+            -scale * weight.grad.double() if isinstance(weight, torch.Tensor) and weight.grad is not None else None
+            for weight in (w.bypass, w.self_loop, w.word_bypass)
+        )
+        counts = noise_counts(bypass, self_loop, word_bypass, batch.words, batch.target_lengths, w.self_loop_at)
+        self._table.add(batch.groups, counts)
+
+
+def share_counts(table: RateTable, processes: Processes, everywhere: bool) -> None:
+    """Sum the counts of all processes.
+
+    Args:
+        table: The table of this process.
+        processes: The processes.
+        everywhere: Whether all processes get the sum; otherwise the first one does, and the others begin to count anew.
+    """
+    if processes.size == 1:
+        return
+    shape, size = table.events.shape, table.events.numel()
+    total = processes.sum([*table.events.flatten().tolist(), *table.chances.flatten().tolist()])
+    kept = float(everywhere or processes.first)
+    table.events = kept * torch.tensor(total[:size], dtype=torch.float64).reshape(shape)
+    table.chances = kept * torch.tensor(total[size:], dtype=torch.float64).reshape(shape)
+
+
+def percentages(wildcards: Wildcards | NoiseRates) -> Metrics:
+    """Give the rates of an epoch for its metrics.
+
+    Args:
+        wildcards: What the epoch was trained with.
+
+    Returns:
+        A percentage for each family, None for one that is absent; in an epoch of plain CTC all are None.
+    """
+    rates = {family: getattr(wildcards, family, None) for family in FAMILIES}
+    return {PERCENT[family]: None if rate is None else 100 * rate for family, rate in rates.items()}
