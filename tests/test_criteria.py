@@ -1,6 +1,7 @@
 """The criteria and their schedules are the paper's, number by number, and survive a checkpoint."""
 
 import io
+import json
 import math
 import warnings
 
@@ -27,6 +28,11 @@ TABLE = {  # bypass, self-loop, word bypass: first weight and decay, of the epoc
     "btc": (None, None, (-19, 0.975)),
 }
 ENTROPY_TABLE = {"otc-t-h": (-25, -5, None), "otc-tw-h": (-25, -5, -19)}
+RATE_TABLE = {
+    "otc-t-em": ("token", "unwritten"),
+    "otc-w-em": ("unwritten", "word"),
+    "otc-tw-em": ("token", "unwritten", "word"),
+}
 FINAL = (-0.01, -0.001, -1)
 
 
@@ -35,7 +41,7 @@ def weights_of(wildcards: Wildcards) -> tuple:
 
 
 def test_the_table_is_complete():
-    assert set(CRITERIA) == {*TABLE, *ENTROPY_TABLE}
+    assert set(CRITERIA) == {*TABLE, *ENTROPY_TABLE, *RATE_TABLE}
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -207,7 +213,7 @@ def test_without_a_schedule_the_first_weights_stay():
 
 def test_what_a_criterion_needs():
     assert [name for name in CRITERIA if Criterion(name).needs_entropy] == list(ENTROPY_TABLE)
-    assert {name for name in CRITERIA if not Criterion(name).needs_words} == {"ctc", "otc-t", "otc-t-h"}
+    assert {name for name in CRITERIA if not Criterion(name).needs_words} == {"ctc", "otc-t", "otc-t-h", "otc-t-em"}
     with pytest.raises(ValueError, match="criterion otc-t-h follows the held-out entropy"):
         Criterion("otc-t-h").step()
 
@@ -324,7 +330,8 @@ def test_a_criterion_goes_on_where_it_was(name):
     for entropy in (0.5, 0.03, 0.02):
         one.step(entropy)
     state = one.state_dict()
-    assert all(isinstance(value, (int, float)) for value in state.values())
+    assert all(isinstance(value, (int, float)) for key, value in state.items() if key != "rates")
+    assert json.loads(json.dumps(state["rates"])) == state["rates"] if "rates" in state else name not in RATE_TABLE
     other.load_state_dict(state)
     for entropy in (0.02, 0.1):
         assert weights_of(one.wildcards) == weights_of(other.wildcards)
@@ -414,3 +421,80 @@ def test_the_module_is_the_function_with_the_weights_in_force(wildcards):
         if loss.criterion is not None:
             loss.criterion.step(0.5)
     assert (loss.criterion is None) == (wildcards is None or isinstance(wildcards, Wildcards))
+
+
+# ------------------------------------------------------------------------------------------------------- noise rates
+
+
+def noisy_batch():
+    """Ten utterances of which one in five is written wrongly; the logits are sure of what was said."""
+    said = torch.tensor([[1, 2, 3]] * 10)
+    frames = torch.stack([said[:, 0], said[:, 0] * 0, said[:, 1], said[:, 1] * 0, said[:, 2], said[:, 2] * 0])
+    logits = 8.0 * torch.nn.functional.one_hot(frames, 6).double()
+    written = said.clone()
+    written[:2, 1] = 5
+    return logits, written, [6] * 10, [3] * 10
+
+
+def test_the_loss_counts_in_training_and_its_criterion_estimates_the_rate():
+    loss = WildcardCTCLoss(wildcards=Criterion("otc-t-em", prior=0.01))
+    batch = noisy_batch()
+    losses = []
+    for _ in range(20):
+        losses.append(float(loss(*batch)))
+        loss.criterion.step()
+    assert losses == sorted(losses, reverse=True)
+    assert loss.criterion.wildcards.token == pytest.approx(2 / 30, abs=0.02)  # two of thirty tokens
+    loss.eval()
+    loss(*batch)
+    assert not loss.criterion.rates.events.any()  # nothing is counted in evaluation
+
+
+def test_noise_rates_are_part_of_the_state_of_the_loss():
+    one, other = (WildcardCTCLoss(wildcards="otc-tw-em") for _ in range(2))
+    words = torch.zeros(10, 3, dtype=torch.int64)
+    one(*noisy_batch(), words)
+    one.criterion.step(loss=3.0)
+    one(*noisy_batch(), words)
+    file = io.BytesIO()
+    torch.save(one.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file))
+    assert str(other.criterion.state_dict()) == str(one.criterion.state_dict())
+    with pytest.raises(ValueError, match="criterion is otc-tw-em, which does not match this loss, otc-t-em"):
+        WildcardCTCLoss(wildcards="otc-t-em").load_state_dict(one.state_dict())
+
+
+def counted(criterion, share):
+    criterion.rates.events[0], criterion.rates.chances[0] = share * 1000, 1000.0
+    return criterion
+
+
+def test_rates_that_run_away_are_held_and_reported():
+    criterion = Criterion("otc-t-em")
+    assert counted(criterion, 0.6).step(loss=5.0) is None  # the held-out loss of the first epoch cannot rise
+    rate = criterion.wildcards.token
+    held = counted(criterion, 0.7).step(loss=5.5)
+    assert held == "70% of the tokens were bypassed, and the held-out CTC loss rose from 5 to 5.5"
+    assert criterion.wildcards.token == rate
+    assert counted(criterion, 0.7).step(loss=5.2) is None  # it falls again
+    assert criterion.wildcards.token > rate
+    assert counted(criterion, 0.2).step(loss=9.0) is None  # it rises, but few tokens are bypassed
+
+
+def test_rates_wait_until_the_model_can_judge():
+    criterion = Criterion("otc-w-em")
+    assert "held-out character error rate of 80%" in counted(criterion, 0.2).step(cer=0.8)
+    assert criterion.wildcards.word == pytest.approx(0.001)
+    assert criterion.step(cer=0.2) is None
+
+
+def test_a_setting_of_the_other_kind_of_criterion_is_refused():
+    with pytest.raises(ValueError, match="otc-t-em has noise rates: the setting 'bypass' has no effect"):
+        Criterion("otc-t-em", bypass=-5.0)
+    with pytest.raises(ValueError, match="otc-t has weights and no noise rates: the setting 'prior' has no effect"):
+        Criterion("otc-t", prior=5.0)
+    with pytest.raises(ValueError, match="criteria with noise rates are called otc-…-em"):
+        Criterion("otc-t", schedule="rates")
+    with pytest.raises(ValueError, match="has no noise rates, so it has none for groups"):
+        Criterion("otc-t").group_by(["a"])

@@ -2,7 +2,7 @@
 
 A criterion defines which arcs there are, their first weights, and what relaxes them: the epoch (w₁ · τ^(e−1)), or the
 held-out predictive entropy, from w₁ towards w∞. Or it has noise rates in place of weights, which are estimated from the
-data (specification §10). Epochs count from 1.
+data (specification §9). Epochs count from 1.
 """
 
 import math
@@ -273,9 +273,9 @@ CRITERIA: dict[str, Settings] = {
 
 def _without_effect(settings: Settings) -> set[str]:
     """The settings that a criterion does not have: weights if it has noise rates, and the reverse."""
-    of_rates = {*_OF_RATES, "families"}
-    kept = {"schedule", "self_loop_at", *of_rates}
-    return set(Settings.__dataclass_fields__) - kept if settings.schedule == "rates" else of_rates
+    if settings.schedule == "rates":
+        return set(Settings.__dataclass_fields__) - {"self_loop_at", *_OF_RATES}
+    return {*_OF_RATES, "families"}
 
 
 class Criterion:
@@ -315,6 +315,8 @@ class Criterion:
             raise ValueError(
                 f"criterion {name}: no setting {unknown[0]!r}; there are {', '.join(Settings.__dataclass_fields__)}"
             )
+        if overrides.get("schedule") == "rates":
+            raise ValueError(f"criterion {name} has weights; criteria with noise rates are called otc-…-em")
         wrong = sorted(set(overrides) & _without_effect(CRITERIA[name]))
         if wrong:
             what = "noise rates" if CRITERIA[name].schedule == "rates" else "weights and no noise rates"

@@ -1,4 +1,4 @@
-"""Noise rates that are estimated while a model is trained (specification §10).
+"""Noise rates that are estimated while a model is trained (specification §9).
 
 The posteriors of arcs are the expected counts of an EM step: a new rate is the expected number of events divided by the
 number of opportunities. A Beta prior keeps rates apart from 0 and 1. The corpus has a rate for each family of arcs.

@@ -20,7 +20,7 @@ PIECES = ["▁he", "llo", "▁wor", "ld"]
 def draw(text: str, criterion: str = "otc-tw") -> ElementTree.Element:
     tokens = list(text)
     words = word_ids(tokens, space=" ")
-    return ElementTree.fromstring(draw_graph(tokens, words, Criterion(criterion).wildcards, criterion))
+    return ElementTree.fromstring(draw_graph(tokens, words, Criterion(criterion).weights, criterion))
 
 
 def arcs(svg: ElementTree.Element, kind: str) -> list[str]:
@@ -33,7 +33,7 @@ def texts(svg: ElementTree.Element) -> list[str]:
 
 @pytest.mark.parametrize("name", CRITERIA)
 def test_a_criterion_has_its_arcs_and_no_others(name):
-    svg, settings = draw("ab cde f", name), CRITERIA[name]
+    svg, settings = draw("ab cde f", name), Criterion(name).weights
     loops = {"token": 9, "word": 4}[settings.self_loop_at]
     assert len(arcs(svg, "token")) == 8
     assert len(arcs(svg, "bypass")) == (8 if settings.bypass is not None else 0)

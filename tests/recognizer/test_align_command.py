@@ -134,7 +134,10 @@ def test_the_weights_of_a_runs_epoch_are_those_that_it_was_trained_with(corpus):
 def test_a_published_schedule_needs_a_run_only_if_it_follows_entropy(name, corpus):
     criterion = Criterion(name)
     assert repr(criterion_at(name)) == repr(criterion)
-    if criterion.needs_entropy:
+    if criterion.rates is not None:
+        with pytest.raises(WildCTCError, match="name a run"):
+            criterion_at(name, 3)
+    elif criterion.needs_entropy:
         with pytest.raises(WildCTCError, match="name a run"):
             criterion_at(name, 3)
         assert criterion_at(name, 8, corpus / "run").epoch == 8

@@ -581,3 +581,17 @@ def test_killed_worker_is_named_and_ends_the_run_at_once(tmp_path, by, said):
     assert output.count("wildctc: ") == 1
     assert re.search(rf"wildctc: process of rank 1 \(.*\) of 2 {said}", output)
     assert last(tmp_path / "run")[1]["processes"] == 2
+
+
+def test_two_processes_estimate_the_noise_rates_of_one(tmp_path):
+    recipe = make_corpus(tmp_path / "corpus", {"train": 13, "dev": 5})
+    fields = {"criterion": "otc-tw-em", "training__epochs": 2, "optimizer__accumulate": 2, "rates__by": "speaker"}
+    config = plain(recipe, **fields)
+    train(config, tmp_path / "one")
+    in_processes(train, config, tmp_path / "two")
+    rates = [last(tmp_path / name)[1]["criterion"]["rates"] for name in ("one", "two")]
+    assert any(map(any, rates[0]["last"][1]))
+    for name in ("corpus", "rates", "last"):
+        flat = [str(rate[name]) for rate in rates]
+        one, two = (torch.tensor(eval(text.replace("None", "0.0"))) for text in flat)
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)

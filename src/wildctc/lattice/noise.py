@@ -1,4 +1,4 @@
-"""Noise rates in place of weights (specification §10).
+"""Noise rates in place of weights (specification §9).
 
 Raising the weight of a wildcard always raises the likelihood, so weights cannot be learned as they are. Rates can: at
 each token the written token was said with probability 1 − ε, or not with ε. At each position that is visited, unwritten
