@@ -216,10 +216,10 @@ def test_epochs_that_no_run_beside_it_shares_are_counted(tmp_path, capsys):
 COMMITTED = Path(__file__).parents[2] / "results/iban"
 
 
-@pytest.mark.parametrize("name", ["iban", "iban-corrupted", "iban-length", "harper-valley"])
+@pytest.mark.parametrize("name", ["iban", "iban-corrupted", "iban-length", "iban-whisper", "harper-valley"])
 def test_every_committed_result_is_what_the_grid_would_run_again(name, tmp_path):
     site = Site(find_experiment(name), tmp_path)
-    folder = COMMITTED.with_name(name) if name == "harper-valley" else COMMITTED
+    folder = COMMITTED.with_name(name) if name in ("iban-whisper", "harper-valley") else COMMITTED
     results, _ = collect_kept(site, site.experiment.runs, folder)
     assert results
     for run in site.experiment.runs:

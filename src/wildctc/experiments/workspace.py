@@ -210,10 +210,12 @@ def portable_settings(folder: Path) -> dict[str, Any]:
         folder: The run's folder.
 
     Returns:
-        The settings as a tree, without `data.dir` and `data.cache`.
+        The settings as a tree, without `data.dir` and `data.cache`. A front end that is a file has its name only.
     """
     config = to_dict(read_settings(folder))
     config["data"] = {key: value for key, value in config["data"].items() if key not in ("dir", "cache")}
+    if Path(config["features"]["name"]).suffix in (".onnx", ".ort"):
+        config["features"]["name"] = Path(config["features"]["name"]).name
     return config
 
 
