@@ -141,6 +141,7 @@ PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "using-the-model.md": [trained, recordings],
     "audit.md": [trained, decided],
     "cleaning.md": [trained, decided],
+    "noise-rates.md": [],
     "several-gpus.md": [],
     "disagreement.md": [annotators],
     "probe.md": [checkpoint],

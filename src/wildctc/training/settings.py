@@ -103,10 +103,8 @@ class ScheduleConfig:
 class RatesConfig:
     """Noise rates, of criteria that estimate them (otc-t-em, otc-w-em, otc-tw-em)."""
 
-    by: str | None = _setting(
-        None, "a field of the manifest, such as speaker or annotator: each of its values has rates of its own"
-    )
-    start: float | None = _setting(None, "the rates of the first epoch, and the mean of their prior; null: 0.001")
+    by: str | None = _setting(None, "a field of the manifest, such as speaker: each of its values has its own rates")
+    start: float | None = _setting(None, "the rates of the first epoch, and the prior's mean; null: 0.001")
     prior: float | None = _setting(None, "how many tokens, positions or words the prior is worth; null: 100")
 
 
