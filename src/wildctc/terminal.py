@@ -1,9 +1,29 @@
 """What people read on a terminal: tables that line up, lines that fit, and short lists of names."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from wildctc.errors import MissingExtra
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # tab and newline stay
+
+
+def printable(text: str) -> str:
+    r"""Write control characters as \x1b: texts come from files of others, and a terminal would obey them.
+
+    Half a surrogate pair, which no terminal can take, is written as \ud800.
+
+    >>> print(printable("a\x1b[2Jb"))
+    a\x1b[2Jb
+
+    Args:
+        text: Lines for a terminal.
+
+    Returns:
+        The lines, without control characters other than tab and newline.
+    """
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def name_some(ids: Sequence[str]) -> str:

@@ -197,3 +197,10 @@ def test_a_wrong_file_of_decisions_is_one_line(tmp_path, capsys, line, message):
     assert message in err
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_terminal_obeys_no_transcript(tmp_path, capsys):
+    assert apply(tmp_path, ROWS, [fix("a", "selamat pagi ann", "selamat \x1b[2J \ud800 ann")]) == 0
+    out = capsys.readouterr().out
+    assert "\\x1b[2J \\ud800" in out
+    assert "\x1b" not in out

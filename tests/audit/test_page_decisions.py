@@ -122,6 +122,8 @@ def test_an_unsaved_fix_is_there_when_the_utterance_is_chosen_again(page):
     page.choose("english")
     page.press("f")
     assert page.page.input_value("textarea") == "the quack"
+    page.page.click("text=Start over")
+    assert page.page.input_value("textarea") == SCRIPTS["english"].text
     page.press("Escape", "f")
     assert page.page.input_value("textarea") == SCRIPTS["english"].text
 

@@ -290,3 +290,9 @@ def test_the_page_needs_no_network_and_never_inserts_data_as_markup():
     for name, content in PAGE.items():
         assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|eval\(|fetch\(|import\(", content), name
         assert content.count("\n") < 350, name
+
+
+def test_two_utterances_with_one_id_are_refused(tmp_path, capsys):
+    probe = write(tmp_path, [probed("a", "ab", audio="gone.wav"), probed("a", "cd", audio="gone.wav")])
+    assert main(["audit", str(probe), "-o", str(tmp_path / "report")]) == 2
+    assert f"{probe}:3: not a row of a probe (the id 'a' is also in line 2" in capsys.readouterr().err

@@ -40,9 +40,14 @@ class Window:
     """One window for all tests of a module, because opening one is slow. It records errors and requests."""
 
     def __init__(self, browser):
-        self.page = browser.new_page(viewport={"width": 1280, "height": 800})
-        self.page.set_default_timeout(1000 * PATIENCE)
+        self.context = browser.new_context(viewport={"width": 1280, "height": 800})
         self.errors, self.addresses = [], []
+        self.renew()
+
+    def renew(self):
+        """Open a new page in the same browser, after a crash for instance."""
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(1000 * PATIENCE)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda m: m.type in ("error", "warning") and self.errors.append(m.text))
         self.page.on("request", lambda request: self.addresses.append(request.url))
@@ -78,6 +83,15 @@ class Window:
     def press(self, *keys):
         for key in keys:
             self.page.keyboard.press(key)
+
+    def key(self, key, code, modifiers=0):
+        """Press a key of any layout: what it writes, and its place. modifiers: 1 Alt, 2 Ctrl, 8 Shift."""
+        session = self.context.new_cdp_session(self.page)
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": key} if kind == "keyDown" and not modifiers & 3 else {}
+            event = {"type": kind, "key": key, "code": code, "modifiers": modifiers, **text}
+            session.send("Input.dispatchKeyEvent", event)
+        session.detach()
 
     def text(self, selector):
         return self.page.inner_text(selector)

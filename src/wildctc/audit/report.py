@@ -115,6 +115,8 @@ class _Writer:
         self.report = AuditReport(folder / "index.html")
         self.speakers: dict[str | None, int] = {None: 0}
         self.identity = hashlib.sha256()
+        self.characters: set[str] = set()
+        self.linked = False
         self.settings, self.entries = stream_probe(probe)
 
     def write(self) -> AuditReport:
@@ -141,7 +143,9 @@ class _Writer:
         info = {
             "key": self.identity.hexdigest()[:16],
             "name": self.folder.resolve().name,
-            "settings": self.settings,
+            "settings": {name: value for name, value in self.settings.items() if name != "characters"},
+            "characters": self._characters(),
+            "linked": self.linked,
             "utterances": self.report.utterances,
             "perDetails": _DETAILS_PER_FILE,
             "rowFiles": rows.files,
@@ -151,6 +155,11 @@ class _Writer:
         written = _write_script(self.part / "data" / "report.js", "report", info)
         self.report.data_bytes = rows.bytes + details.bytes + written
         return self.report
+
+    def _characters(self) -> str:
+        """What the model can write: as the probe says, else all characters that it heard or that are written."""
+        known = self.settings.get("characters")
+        return known if isinstance(known, str) else "".join(sorted(self.characters))
 
     def _utterances(self) -> Iterator[ProbedUtterance]:
         for entry in self.entries:
@@ -175,10 +184,12 @@ class _Writer:
                 _log.warning("no sound: %s", error)
             return None
         self.report.audio_bytes += sound.bytes
+        self.linked |= sound.bytes == 0
         return sound
 
     def _row(self, utterance: ProbedUtterance, sound: Playable | None) -> list[Any]:
         self.identity.update(json.dumps([utterance.id, utterance.text]).encode())
+        self.characters.update(utterance.text, utterance.heard)
         at = _utf16(utterance.text)
         issues = issues_of(utterance, LEAST_SCORE)
         self.report.doubtful += any(issue.score >= 0.5 for issue in issues)

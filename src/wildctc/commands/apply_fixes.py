@@ -6,6 +6,7 @@ import argparse
 import logging
 
 from wildctc.commands.options import Add
+from wildctc.terminal import printable
 
 _MAX_NAMED = 10  # unknown utterances that are named: the decisions may belong to several manifests
 _log = logging.getLogger(__name__)
@@ -28,4 +29,4 @@ def run(options: argparse.Namespace) -> None:
         _log.warning("unknown: %s is not in %s", id, options.manifest)
     if len(applied.unknown) > _MAX_NAMED:
         _log.warning("unknown: %s more", f"{len(applied.unknown) - _MAX_NAMED:,}")
-    print(applied)
+    print(printable(str(applied)))

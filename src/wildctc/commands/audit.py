@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from wildctc.commands.options import Add
+from wildctc.terminal import printable
 
 
 def register(add: Add) -> None:
@@ -19,4 +20,4 @@ def register(add: Add) -> None:
 def run(options: argparse.Namespace) -> None:
     from wildctc.audit.report import write_report
 
-    print(write_report(options.probe, options.output, link=options.link_audio))
+    print(printable(str(write_report(options.probe, options.output, link=options.link_audio))))

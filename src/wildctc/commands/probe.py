@@ -98,4 +98,6 @@ def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
         with open(find_model(folder) / "model.safetensors", "rb") as file:
             weights = hashlib.file_digest(file, "sha256").hexdigest()[:16]
     about = {"model": str(folder), "weights": weights, "units": model.units.kind, "frame_rate": model.frame_rate}
+    characters = {char for token in model.units.tokens if not token.startswith("<") for char in token}
+    about["characters"] = "".join(sorted(characters))  # what it can write: the audit's page warns of others
     return model, about | {"normalizer": model.units.normalizer.to_dict()}

@@ -169,7 +169,7 @@ class Demo:
         for name in (_PLAIN, _WILDCARD):
             disagree += ["--probe", self._probe(name, "test")]
         disagree += ["--json", self.folder / "disagreement.json"]
-        page = ["audit", self._probe(_WILDCARD, "train"), "-o", self.folder / "audit", "--link-audio"]
+        page = ["audit", self._probe(_WILDCARD, "train"), "-o", self.folder / "audit"]
         self._commands("report", {"audit": page, "disagree": disagree}, desc="reports", **_CLOCK)
         return "suspicious places as a page with sound; where validators disagree"
 

@@ -170,13 +170,17 @@ def _settings(row: dict[str, Any], path: str | Path) -> dict[str, Any]:
 
 
 def _entries(rows: Iterator[tuple[int, dict[str, Any]]], path: str | Path) -> Iterator[ProbedUtterance | NotProbed]:
+    lines: dict[str, int] = {}  # id → its line
     for line, row in rows:
         try:
+            if (id := str(row["id"])) in lines:
+                raise ValueError(f"the id {id[:40]!r} is also in line {lines[id]}; ids must differ")
+            lines[id] = line
             if "left_out" in row:
                 yield NotProbed(str(row["id"]), str(row["left_out"]))
             else:
                 yield _from_row(row)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise WildCTCError(f"{path}:{line}: not a row of a probe ({error}); make it with `wildctc probe`") from None
 
 

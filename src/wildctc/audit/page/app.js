@@ -2,22 +2,24 @@
 "use strict";
 
 const LISTED = 500; // at most so many utterances that could not be probed are listed
-const SPEEDS = [1, 0.75, 0.5];
+const SPEEDS = [1, 1.25, 1.5, 2, 0.5, 0.75];
+const ALWAYS = ["u", "U", "/", "?"]; // keys that need no utterance
 const CONTEXT = 0.3; // seconds that are also played before and after missing speech or extra text
 
 class App {
   constructor() {
-    this.decisions = new Decisions(report.info.key, () => {
-      this.refilter();
-      this.detail.showDecision();
-    });
-    this.history = []; // for undo: [row, its decision before]
+    this.row = null;
+    this.decisions = new Decisions(report.info.key, (id) => this.changedElsewhere(id));
+    this.drafts = new Drafts(report.info.key);
+    this.shortcuts = new Shortcuts();
+    this.history = []; // for undo: lists of [row, its decision before]
+    this.undone = []; // for redo
     this.filters = new Filters(this.decisions, () => this.refilter());
     this.player = new Player((row, time) => row === this.row && this.detail.tick(time), say);
-    this.detail = new Detail(byName("detail"), this.decisions, this);
+    this.detail = new Detail(byName("detail"), this);
     this.list = new VirtualList(
       byName("list"),
-      (element, row) => showRow(element, row, this.decisions.of(row)?.decision),
+      (element, row) => showRow(element, row, this.decisions.of(row)?.decision, this.drafts.of(row) !== null),
       (row, event) => this.clicked(row, event),
     );
     byName("name").textContent = report.info.name;
@@ -26,23 +28,39 @@ class App {
     byName("load").onclick = () => byName("file").click();
     byName("file").onchange = (event) => this.load(event.target);
     byName("help").onclick = () => byName("about").showModal();
+    byName("unstored").onclick = () => this.export();
+    byName("show-all").onclick = () => {
+      this.filters.clear();
+      this.focus();
+    };
     this.fillHelp();
     document.addEventListener("keydown", (event) => this.key(event));
     this.refilter();
     this.choose(this.list.rows.find((row) => !this.decisions.of(row)) ?? this.list.rows[0]);
-    byName("list").focus();
-    if (!this.decisions.kept)
-      say("This browser cannot store decisions: export them before you close the page.");
+    this.focus();
+    if (!this.decisions.kept) say("This browser cannot store decisions: export them before you close the page.");
+    else if (this.decisions.unreadable)
+      say(`The browser's store is damaged: ${plural(this.decisions.unreadable, "decision")} cannot be read.`);
   }
 
-  refilter() {
+  // The focus goes to the fix, if one is being typed; else to the list.
+  focus() {
+    if (this.detail.editing) this.detail.editor.text.focus();
+    else byName("list").focus();
+  }
+
+  // stay: keep the utterance that is shown, even if it is no longer in the list.
+  refilter(stay = false) {
     const rows = this.filters.apply();
     this.list.setRows(rows, this.row);
     const total = plural(report.rows.length, "utterance");
     byName("count").textContent = this.filters.narrowed
       ? `${rows.length.toLocaleString("en")} of ${total}`
       : `${total}, most suspicious first`;
-    if (!rows.includes(this.row) && rows.length) this.choose(rows[0]);
+    byName("empty").hidden = rows.length > 0;
+    if (!rows.includes(this.row) && !(this.row && (stay || this.detail.editing)))
+      if (rows.length) this.choose(rows[0]);
+      else this.chooseNone();
     this.showProgress();
   }
 
@@ -53,6 +71,9 @@ class App {
       `${done.toLocaleString("en")} of ${report.rows.length.toLocaleString("en")} decided`;
     byName("progress").title = `${accept} accepted, ${fix} fixed, ${skip} skipped`;
     byName("export").disabled = done === 0;
+    const lost = this.decisions.unstored.size;
+    byName("unstored").hidden = lost === 0;
+    byName("unstored").textContent = `${lost.toLocaleString("en")} not stored: export`;
   }
 
   clicked(row, event) {
@@ -72,6 +93,13 @@ class App {
       .join(" of ");
     this.detail.show(row, rank).catch((error) => say(error.message));
     this.player.open(row);
+  }
+
+  // The list is empty: nothing is shown, so nothing can be decided.
+  chooseNone() {
+    this.player.stop();
+    this.row = null;
+    this.detail.hide();
   }
 
   move(step) {
@@ -103,50 +131,79 @@ class App {
     this.play(Math.max(0, issue.start - around), Math.min(this.row.duration, issue.end + around), word);
   }
 
-  changeSpeed() {
+  changeSpeed(step = 1) {
     const { audio } = this.player;
-    audio.defaultPlaybackRate = audio.playbackRate = SPEEDS[(SPEEDS.indexOf(audio.playbackRate) + 1) % SPEEDS.length];
+    const number = SPEEDS.indexOf(audio.playbackRate) + step;
+    audio.defaultPlaybackRate = audio.playbackRate = SPEEDS.at(number % SPEEDS.length);
     this.detail.speed.textContent = `${audio.playbackRate}×`;
   }
 
-  // Make a decision and show the next utterance. A second time, the same decision is taken back.
+  changeLoop() {
+    this.player.loop = !this.player.loop;
+    this.detail.loop.setAttribute("aria-pressed", String(this.player.loop));
+  }
+
+  // Make a decision and show the next utterance. The same decision once more only goes on.
   decide(name) {
     if (name === "fix") return this.detail.openEditor();
-    if (this.decisions.of(this.row)?.decision === name) this.record(null, 0);
-    else this.record({ decision: name }, 1);
+    if (this.decisions.of(this.row)?.decision !== name) return this.record({ decision: name }, 1);
+    if (this.list.chosen + 1 < this.list.rows.length) this.move(1);
+    else say(`This utterance is ${DECISIONS[name]} already, and it is the last of the list. u undoes a decision.`);
+  }
+
+  // A click on the button of the decision that was made takes it back.
+  toggle(name) {
+    if (name === "fix" || this.decisions.of(this.row)?.decision !== name) return this.decide(name);
+    this.record(null, 0);
+    say(`No longer ${DECISIONS[name]}. u brings it back.`);
   }
 
   save(text) {
     if (!text) return say("A fix needs at least one word. If nothing is said in the utterance, skip it.");
+    if (this.detail.mustConfirm(text)) return;
     this.detail.closeEditor();
+    this.drafts.set(this.row, null);
     this.record(text === this.row.text ? { decision: "accept" } : { decision: "fix", fixed: text }, 1);
   }
 
   record(decision, step) {
     const { row } = this;
     const next = this.list.rows[this.list.chosen + step];
-    this.history.push([row, this.decisions.set(row, decision)]);
+    this.history.push([[row, this.decisions.set(row, decision)]]);
+    this.undone = [];
     if (step && next) this.choose(next);
-    this.changed(row);
-    byName("list").focus();
-    if (!this.decisions.kept)
-      say("The browser cannot store decisions any more: export them before you close the page.");
+    this.changed([row]);
+    this.focus();
+    if (this.decisions.unstored.has(row.id))
+      say("The browser's storage is full: this decision is not stored. Export all decisions before you close the page.");
+    else if (step && !next && decision && this.row === row) say("That was the last utterance of the list.");
   }
 
-  changed(row) {
-    if (byName("decision").value === "all") this.list.refresh(row);
+  changed(rows) {
+    if (byName("decision").value === "all") rows.forEach((row) => this.list.refresh(row));
     else this.refilter();
-    if (row === this.row) this.detail.showDecision();
+    if (rows.includes(this.row)) this.detail.showDecision();
     this.showProgress();
   }
 
-  undo() {
-    const last = this.history.pop();
-    if (!last) return say("Nothing to undo.");
-    this.decisions.set(...last);
-    this.changed(last[0]);
-    this.choose(last[0]);
+  // Take decisions from one pile of changes, and put what they replace on the other.
+  restore(from, to, nothing) {
+    const last = from.pop();
+    if (!last) return say(nothing);
+    to.push(last.map(([row, decision]) => [row, this.decisions.set(row, decision)]));
+    this.changed(last.map(([row]) => row));
+    this.choose(last[0][0]);
     this.detail.showDecision();
+    if (last.length > 1) say(`${plural(last.length, "decision")} changed back.`);
+  }
+
+  // Another window has changed a decision. What is shown here stays.
+  changedElsewhere(id) {
+    this.refilter(true);
+    if (this.row?.id !== id) return;
+    this.detail.showDecision();
+    const made = this.decisions.of(this.row);
+    say(`Another window has ${made ? DECISIONS[made.decision] : "undone the decision on"} this utterance.`);
   }
 
   export() {
@@ -158,15 +215,17 @@ class App {
   async load(input) {
     const [file] = input.files;
     if (!file) return;
-    say(`${file.name}: ${this.decisions.load(await file.text())}`);
+    const [message, before] = await loadDecisions(this.decisions, await file.text());
+    say(`${shorten(file.name, 60)}: ${message}`);
     input.value = ""; // so that the same file can be loaded again
-    this.history = [];
+    if (before.length) this.history.push(before);
     this.refilter();
-    this.detail.showDecision();
+    if (this.row) this.detail.showDecision();
   }
 
   fillHelp() {
-    const { settings, leftOut } = report.info;
+    const { settings, leftOut, linked } = report.info;
+    byName("linked").hidden = !linked;
     const known = Object.entries(settings).map(([name, value]) => `${name} ${JSON.stringify(value)}`);
     byName("settings").textContent = known.join(", ");
     byName("left-out").hidden = leftOut.length === 0;
@@ -176,26 +235,31 @@ class App {
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || byName("about").open) return;
-    const field = event.target.closest("input[type=search], select, textarea");
-    if (field) {
-      if (event.key === "Escape") {
-        if (field.type === "search" && field.value) {
-          field.value = "";
-          this.refilter();
-          event.preventDefault();
-        } else byName("list").focus();
-      } else if (event.key === "Enter" && field.type === "search") byName("list").focus();
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]"))
       return;
-    }
+    const field = event.target.closest("input[type=search], select, textarea");
+    if (field) return this.keyInField(event, field);
     // buttons and sliders use some keys themselves
     if ([" ", "Enter"].includes(event.key) && event.target.closest("button, summary, input")) return;
     if (/^(Arrow|Page|Home|End)/.test(event.key) && event.target.closest("input")) return;
-    const action =
-      this.actions()[event.key] ?? (/^[1-9]$/.test(event.key) && (() => this.detail.take(Number(event.key) - 1)));
-    if (!action || !this.row) return;
+    // a letter belongs to the fix that is being typed, wherever the focus is
+    if (this.detail.editing && isCharacter(event)) return this.detail.editor.text.focus();
+    if (isCharacter(event) && !this.shortcuts.on) return;
+    const name = keyName(event);
+    const action = this.actions()[name] ?? (/^[1-9]$/.test(name) && (() => this.detail.takeByDigit(Number(name) - 1)));
+    if (!action) return;
     event.preventDefault();
-    action();
+    if (this.row || ALWAYS.includes(name)) action();
+    else say("No utterance is chosen: the list is empty.");
+  }
+
+  keyInField(event, field) {
+    const searching = field.type === "search";
+    if (event.key === "Escape" && searching && field.value) {
+      field.value = "";
+      this.refilter();
+      event.preventDefault();
+    } else if (event.key === "Escape" || (event.key === "Enter" && searching)) this.focus();
   }
 
   actions() {
@@ -223,8 +287,11 @@ class App {
       a: () => this.decide("accept"),
       f: () => this.decide("fix"),
       s: () => this.decide("skip"),
-      u: () => this.undo(),
+      u: () => this.restore(this.history, this.undone, "Nothing to undo."),
+      U: () => this.restore(this.undone, this.history, "Nothing to do again."),
       r: () => this.changeSpeed(),
+      R: () => this.changeSpeed(-1),
+      l: () => this.changeLoop(),
       "/": () => {
         byName("search").focus();
         byName("search").select();
@@ -232,19 +299,6 @@ class App {
       "?": () => byName("about").showModal(),
     };
   }
-}
-
-function say(message) {
-  const toast = byName("toast");
-  toast.textContent = message;
-  toast.hidden = false;
-  clearTimeout(say.timer);
-  say.timer = setTimeout(
-    () => {
-      toast.hidden = true;
-    },
-    3000 + 60 * message.length,
-  );
 }
 
 byName("count").textContent = "Loading…";

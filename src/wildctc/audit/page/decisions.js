@@ -4,23 +4,29 @@
 
 const DECISIONS = { accept: "accepted", fix: "fixed", skip: "skipped" };
 
+// Whether a value from outside is a decision.
+function isDecision(value) {
+  if (!Object.hasOwn(DECISIONS, value?.decision)) return false;
+  return value.decision !== "fix" || (typeof value.fixed === "string" && value.fixed.trim() !== "");
+}
+
 class Decisions {
+  // onchange(id): another window of this report has changed a decision.
   constructor(key, onchange) {
     this.prefix = `wildctc-audit/${key}/`;
     this.made = new Map(); // id → {decision, fixed, at}
-    this.onchange = onchange;
-    this.kept = true;
+    this.unstored = new Set(); // ids whose last change could not be stored
+    this.unreadable = 0; // stored entries that are no decisions
+    this.kept = true; // whether the browser has a store at all
     try {
       for (let i = 0; i < localStorage.length; i++) this.take(localStorage.key(i));
     } catch {
       this.kept = false;
     }
     window.addEventListener("storage", (event) => {
-      // another window of this report
-      if (event.key && event.key.startsWith(this.prefix)) {
-        this.take(event.key);
-        onchange();
-      }
+      if (!event.key?.startsWith(this.prefix)) return;
+      this.take(event.key);
+      onchange(event.key.slice(this.prefix.length));
     });
   }
 
@@ -28,8 +34,16 @@ class Decisions {
     if (!name.startsWith(this.prefix)) return;
     const id = name.slice(this.prefix.length);
     const value = localStorage.getItem(name);
-    if (value === null) this.made.delete(id);
-    else if (report.byId.has(id)) this.made.set(id, JSON.parse(value));
+    if (value === null) return void this.made.delete(id);
+    if (!report.byId.has(id)) return;
+    let decision = null;
+    try {
+      decision = JSON.parse(value);
+    } catch {
+      // counted below
+    }
+    if (isDecision(decision)) this.made.set(id, decision);
+    else this.unreadable++;
   }
 
   of(row) {
@@ -44,8 +58,9 @@ class Decisions {
     try {
       if (decision) localStorage.setItem(this.prefix + row.id, JSON.stringify(this.made.get(row.id)));
       else localStorage.removeItem(this.prefix + row.id);
+      this.unstored.delete(row.id);
     } catch {
-      this.kept = false;
+      this.unstored.add(row.id);
     }
     return before;
   }
@@ -75,36 +90,34 @@ class Decisions {
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
   }
 
-  // Read decisions from JSON lines. They replace those that were made here. Returns a message with the result.
-  load(text) {
-    let loaded = 0;
-    const unknown = [],
-      changed = [];
-    for (const [number, line] of text
-      .replace(/^\ufeff/, "")
-      .split("\n")
-      .entries()) {
-      if (!line.trim()) continue;
-      let given;
-      try {
-        given = JSON.parse(line);
-      } catch {
-        return `line ${number + 1} is not JSON; ${loaded} decisions loaded`;
-      }
-      const row = report.byId.get(given?.id);
-      const fixed = typeof given?.fixed === "string" && given.fixed.trim();
-      if (!Object.hasOwn(DECISIONS, given?.decision) || (given.decision === "fix" && !fixed))
-        return `line ${number + 1} is not a decision; ${loaded} decisions loaded`;
-      if (!row) unknown.push(given.id);
-      else if (row.text !== given.text) changed.push(given.id);
-      else {
-        this.set(row, { decision: given.decision, fixed: given.fixed, at: given.at });
-        loaded++;
-      }
-    }
-    const parts = [`${plural(loaded, "decision")} loaded`];
-    if (unknown.length) parts.push(`${unknown.length} for utterances that are not in this report`);
-    if (changed.length) parts.push(`refused, because the transcript is different now: ${changed.join(", ")}`);
-    return parts.join("; ");
+  // Whether a decision of a file differs from the one that was made here and is not newer.
+  isOlder(row, given) {
+    const made = this.of(row);
+    if (!made || (made.decision === given.decision && (made.fixed ?? null) === (given.fixed ?? null))) return false;
+    return !(Date.parse(given.at) > Date.parse(made.at));
   }
 }
+
+// Decisions as JSON lines. Returns those of this report, the ids of the others, and what is wrong, if anything is.
+function parseDecisions(text) {
+  const found = { given: new Map(), unknown: [], changed: [], error: null };
+  const lines = text.replace(/^\ufeff/, "").split("\n");
+  for (const [number, line] of lines.entries()) {
+    if (!line.trim()) continue;
+    let value;
+    try {
+      value = JSON.parse(line);
+    } catch {
+      return { ...found, error: `line ${number + 1} is not JSON; nothing was loaded` };
+    }
+    if (!isDecision(value)) return { ...found, error: `line ${number + 1} is not a decision; nothing was loaded` };
+    const row = report.byId.get(value.id);
+    const { decision, fixed, at } = value;
+    if (!row) found.unknown.push(value.id);
+    else if (row.text !== value.text) found.changed.push(value.id);
+    else found.given.set(row, { decision, fixed: decision === "fix" ? fixed : undefined, at: asTime(at) });
+  }
+  return found;
+}
+
+const asTime = (value) => (Number.isNaN(Date.parse(value)) ? new Date(0) : new Date(value)).toISOString();

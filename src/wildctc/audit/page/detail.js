@@ -2,10 +2,11 @@
 "use strict";
 
 class Detail {
-  // act: the actions of the application (app.js): play, playAll, playWord, playFinding, changeSpeed, decide, save.
-  constructor(element, decisions, act) {
+  // act: the application (app.js), with its actions, decisions and drafts.
+  constructor(element, act) {
     this.element = element;
-    this.decisions = decisions;
+    this.decisions = act.decisions;
+    this.drafts = act.drafts;
     this.act = act;
     this.title = make("h2");
     this.about = make("p", { class: "about" });
@@ -15,14 +16,24 @@ class Detail {
     this.wave = new Wave((start, end, word) => act.play(start, end, word));
     this.play = make("button", { class: "play", onclick: () => act.playAll() });
     this.speed = make("button", { title: "Playing speed (r)", onclick: () => act.changeSpeed() }, "1×");
+    this.loop = make(
+      "button",
+      { title: "Play again and again (l)", "aria-pressed": "false", onclick: () => act.changeLoop() },
+      "Loop",
+    );
     this.findings = make("ol", { class: "findings" });
     this.fixed = make("p", { class: "fixed", hidden: true });
-    this.editor = new Editor(
-      (text) => act.save(text),
-      () => this.closeEditor(),
-      () => this.showTaken(),
-    );
-    this.drafts = new Map(); // row → a fix that was started and not saved
+    this.editor = new Editor({
+      save: (text) => act.save(text),
+      close: () => this.closeEditor(),
+      changed: () => this.edited(),
+      take: (number) => this.takeByDigit(number),
+      playAll: () => act.playAll(),
+      playWord: (number) => act.playWord(number),
+      playFinding: (number) => act.playFinding(number),
+      changeSpeed: (step) => act.changeSpeed(step),
+      changeLoop: () => act.changeLoop(),
+    });
     this.buttons = this.makeButtons();
     this.transcript.addEventListener("click", (event) => {
       const number = event.target.closest("[data-word]")?.dataset.word;
@@ -33,6 +44,11 @@ class Detail {
       if (number !== undefined && this.detail) this.describe(Number(number));
     });
     this.build();
+    // while a fix is typed, a click elsewhere does not take the focus from it
+    element.addEventListener("mousedown", (event) => {
+      if (this.editing && event.target !== this.editor.text) event.preventDefault();
+    });
+    element.addEventListener("click", () => this.editing && this.editor.text.focus());
   }
 
   makeButtons() {
@@ -44,7 +60,7 @@ class Detail {
     return Object.entries(labels).map(([name, [text, key, title]]) =>
       make(
         "button",
-        { class: `decide ${name}`, title, "aria-pressed": "false", onclick: () => this.act.decide(name) },
+        { class: `decide ${name}`, title, "aria-pressed": "false", onclick: () => this.act.toggle(name) },
         `${text} `,
         make("kbd", {}, key),
       ),
@@ -55,29 +71,28 @@ class Detail {
     this.bar = make("div", { class: "buttons" }, ...this.buttons);
     this.foot = make("div", { class: "foot" }, this.fixed, this.bar);
     this.element.append(
-      make(
+      (this.scroll = make(
         "div",
         { class: "scroll" },
         this.title,
         this.about,
         this.transcript,
         this.note,
-        make("div", { class: "controls" }, this.play, this.speed, legend()),
+        make("div", { class: "controls" }, this.play, this.speed, this.loop, legend()),
         this.wave.element,
         make("h3", {}, "Findings"),
         this.findings,
         make("h3", {}, "Heard"),
         this.heard,
-      ),
+      )),
       this.foot,
     );
   }
 
   async show(row, rank) {
-    const draft = this.editing ? this.editor.text.value : null;
     this.closeEditor();
-    if (draft !== null) this.drafts.set(this.row, draft);
     this.row = row;
+    this.scroll.hidden = this.foot.hidden = false;
     this.detail = null;
     this.word = null;
     this.title.replaceChildren(make("bdi", {}, row.id));
@@ -97,6 +112,12 @@ class Detail {
     this.wave.show(row, detail);
   }
 
+  // Nothing is chosen.
+  hide() {
+    this.closeEditor();
+    this.scroll.hidden = this.foot.hidden = true;
+  }
+
   showAbout(rank) {
     const { row, detail } = this;
     const speaker = speakerName(row);
@@ -109,7 +130,7 @@ class Detail {
       !row.audio && "its audio could not be used",
     ];
     this.about.replaceChildren(...parts.filter(Boolean).flatMap((part, i) => (i ? [" · ", part] : [part])));
-    this.element.querySelector(".scroll").scrollTop = 0;
+    this.scroll.scrollTop = 0;
   }
 
   // A mark before a word (or at the end) where speech is not written.
@@ -150,13 +171,23 @@ class Detail {
       );
       const listen = make(
         "button",
-        { class: "listen", title: "Play", onclick: () => this.act.playFinding(number) },
+        {
+          class: "listen",
+          title: "Play",
+          "aria-label": `▶ ${seconds(issue.start)}: play ${describeIssue(issue)}`,
+          onclick: () => this.act.playFinding(number),
+        },
         "▶ ",
         make("span", { class: "time" }, seconds(issue.start)),
       );
       const take = make(
         "button",
-        { class: "take", title: `Copy it into the fix (${number + 1})`, onclick: () => this.take(number) },
+        {
+          class: "take",
+          title: `Copy it into the fix (${number + 1})`,
+          "aria-label": `${takeText(issue)} ${number + 1}: ${describeIssue(issue)}`,
+          onclick: () => this.take(number),
+        },
         takeText(issue),
         " ",
         number < 9 && make("kbd", {}, String(number + 1)),
@@ -181,6 +212,10 @@ class Detail {
       button.setAttribute("aria-pressed", String(button.classList.contains(made?.decision)));
     this.fixed.hidden = made?.decision !== "fix";
     if (!this.fixed.hidden) this.fixed.replaceChildren("Fixed: ", make("bdi", {}, made.fixed));
+    const draft = this.editing ? null : this.drafts.of(this.row);
+    if (draft === null) return;
+    this.fixed.hidden = false;
+    this.fixed.replaceChildren("Begun, not saved (f goes on): ", make("bdi", {}, draft));
   }
 
   get editing() {
@@ -191,16 +226,39 @@ class Detail {
     if (this.editing) return;
     this.bar.before(this.editor.element);
     this.bar.hidden = this.fixed.hidden = true;
-    this.editor.open(this.row, this.drafts.get(this.row) ?? this.decisions.of(this.row)?.fixed ?? this.row.text);
+    this.confirmed = null;
+    this.editor.open(this.row, this.drafts.of(this.row) ?? this.startText());
+  }
+
+  startText() {
+    return this.decisions.of(this.row)?.fixed ?? this.row.text;
+  }
+
+  // The text of the fix has changed.
+  edited() {
+    const { value } = this.editor.text;
+    this.drafts.set(this.row, value === this.startText() ? null : value);
+    const unknown = unknownCharacters(value);
+    this.editor.warn(unknown.length ? `The model cannot write ${nameCharacters(unknown)}.` : "");
+    this.showTaken();
+  }
+
+  // Whether a fix with characters that the model cannot write must be saved a second time.
+  mustConfirm(text) {
+    const unknown = unknownCharacters(text);
+    if (!unknown.length || this.confirmed === text) return false;
+    this.confirmed = text;
+    this.editor.warn(`The model cannot write ${nameCharacters(unknown)}. Save once more to keep the fix as it is.`);
+    return true;
   }
 
   closeEditor() {
     if (!this.editing) return;
     this.editor.element.remove();
-    this.drafts.delete(this.row);
     this.bar.hidden = false;
     this.showTaken();
     this.showDecision();
+    this.act.list.refresh(this.row);
     byName("list").focus();
   }
 
@@ -211,10 +269,17 @@ class Detail {
     this.editor.take(issue, number);
   }
 
+  // Until something else is typed, further digits copy further findings.
+  takeByDigit(number) {
+    if (!this.row.issues[number]) return say(`There is no finding ${number + 1}.`);
+    this.take(number);
+    this.editor.taking = this.editing;
+  }
+
   // A finding that is already in the fix, or whose text was edited, cannot be copied into the fix.
   showTaken() {
     this.findings.querySelectorAll(".take").forEach((button, number) => {
-      button.disabled = this.editing && this.editor.places[number].used;
+      button.disabled = this.editing && this.editor.places.findings[number].used;
     });
   }
 

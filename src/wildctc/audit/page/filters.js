@@ -16,10 +16,28 @@ class Filters {
       return { box, count };
     });
     byName("filters").addEventListener("submit", (event) => event.preventDefault());
-    byName("filters").addEventListener("input", () => {
-      byName("score-shown").value = byName("score").value;
-      onchange();
-    });
+    this.onchange = onchange;
+    byName("filters").addEventListener("input", () => this.changed());
+    byName("more").onclick = () => {
+      const open = byName("filters").classList.toggle("open");
+      byName("more").setAttribute("aria-expanded", String(open));
+    };
+  }
+
+  changed() {
+    byName("score-shown").value = byName("score").value;
+    const used = [byName("speaker").value, byName("decision").value !== "all", Number(byName("score").value)];
+    const count = used.filter(Boolean).length + this.boxes.filter(({ box }) => box.checked).length;
+    byName("more").textContent = count ? `Filters (${count})` : "Filters";
+    this.onchange();
+  }
+
+  clear() {
+    byName("search").value = byName("speaker").value = "";
+    byName("decision").value = "all";
+    byName("score").value = 0;
+    for (const { box } of this.boxes) box.checked = false;
+    this.changed();
   }
 
   fillSpeakers() {

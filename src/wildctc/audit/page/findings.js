@@ -11,6 +11,27 @@ function differenceOf(issue) {
   return [said(issue.written), " → ", said(issue.heard)];
 }
 
+// The same as one string, for people who cannot see the line.
+function describeIssue({ kind, written, heard }) {
+  if (kind === "extra") return `${written} was not said`;
+  if (kind === "missing") return heard ? `${heard} is not written` : "a sound is not written";
+  return heard === written ? `${written} is doubtful` : `${heard} instead of ${written}`;
+}
+
+// The characters of a text that the model cannot write, each once.
+function unknownCharacters(text) {
+  const { characters, settings } = report.info;
+  report.known ??= new Set(characters);
+  const normalizer = settings.normalizer ?? {};
+  const given = normalizer.lower ? text.toLowerCase() : text;
+  return [...new Set(given.normalize("NFC"))].filter(
+    (char) => !/\s/u.test(char) && !report.known.has(char) && !(normalizer.strip_punctuation && /\p{P}/u.test(char)),
+  );
+}
+
+const nameCharacters = (characters) =>
+  characters.slice(0, 5).map((char) => `“${char}”`).join(", ") + (characters.length > 5 ? " and others" : "");
+
 const takeText = (issue) => ({ changed: "Use", extra: "Remove", missing: "Insert" })[issue.kind];
 
 // The indices of the words of `heard` that are in the longest common subsequence with `written`.

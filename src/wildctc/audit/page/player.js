@@ -7,11 +7,12 @@ class Player {
     this.audio = new Audio();
     this.audio.preload = "auto";
     this.row = null;
+    this.loop = false;
     this.turn = 0; // counts calls of play: an earlier call that still waits for its file gives up
     this.ontick = ontick;
-    this.audio.addEventListener("ended", () => this.stop());
+    this.audio.addEventListener("ended", () => this.finish());
     this.audio.addEventListener("error", () => {
-      if (this.row?.audio) onerror(`The sound cannot be played: ${decodeURIComponent(this.row.audio)}`);
+      if (this.row?.audio) onerror(`The sound cannot be played: ${decodeURIComponent(this.row.audio)}${advice()}`);
     });
   }
 
@@ -37,6 +38,7 @@ class Player {
     this.audio.currentTime = row.offset + start;
     if (this.audio.seeking) await this.once("seeked", "error");
     if (turn !== this.turn) return;
+    this.part = [row, start, end];
     this.end = row.offset + end;
     try {
       await this.audio.play();
@@ -51,7 +53,7 @@ class Player {
   watch(turn) {
     if (turn !== this.turn || this.audio.paused) return;
     const left = this.end - this.audio.currentTime;
-    if (left <= 0) return this.stop();
+    if (left <= 0) return this.finish();
     this.ontick(this.row, this.audio.currentTime - this.row.offset);
     clearTimeout(this.timer);
     const next = () => {
@@ -61,6 +63,12 @@ class Player {
     };
     this.frame = requestAnimationFrame(next);
     this.timer = setTimeout(next, Math.max(4, (1000 * left) / this.audio.playbackRate));
+  }
+
+  // The part is over.
+  finish() {
+    if (this.loop && this.part) this.play(...this.part);
+    else this.stop();
   }
 
   stop() {
@@ -75,3 +83,8 @@ class Player {
     });
   }
 }
+
+const advice = () =>
+  report.info.linked
+    ? ". This report links to audio files at another place; make it without --link-audio to move or send it."
+    : "";

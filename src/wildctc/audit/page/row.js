@@ -1,8 +1,8 @@
 // One row of the list.
 "use strict";
 
-// made: the decision, if there is one ("accept", "fix" or "skip").
-function showRow(element, row, made) {
+// made: the decision, if there is one ("accept", "fix" or "skip"). begun: whether a fix was begun and not saved.
+function showRow(element, row, made, begun) {
   element.querySelectorAll(".excerpt").forEach(unshade);
   const excerpt = make("div", { class: "excerpt", dir: "auto" });
   showTranscript(excerpt, row, excerptStart(row));
@@ -24,7 +24,7 @@ function showRow(element, row, made) {
           n > 0 &&
           make("span", { class: `sign ${kind}`, title: KIND_NAMES[kind] }, `${KIND_SIGNS[kind]}${n > 1 ? n : ""}`),
       ),
-      made && make("span", { class: `made ${made}` }, DECISIONS[made]),
+      (made || begun) && make("span", { class: `made ${made ?? "draft"}` }, made ? DECISIONS[made] : "draft"),
     ),
     excerpt,
     make(

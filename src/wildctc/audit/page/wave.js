@@ -178,14 +178,21 @@ class Wave {
       this.mark.style.left = `${this.x(start)}px`;
       this.mark.style.width = `${this.x(end - start)}px`;
     };
+    const over = new AbortController();
+    const cancel = () => {
+      over.abort();
+      this.mark.hidden = true;
+    };
     const release = (e) => {
-      window.removeEventListener("pointermove", move);
+      over.abort();
       if (!this.mark.hidden) this.onplay(...range(e), null);
       else this.click(from, y);
       this.mark.hidden = true;
     };
-    window.addEventListener("pointermove", move);
-    window.addEventListener("pointerup", release, { once: true });
+    const { signal } = over;
+    window.addEventListener("pointermove", move, { signal });
+    window.addEventListener("pointerup", release, { signal });
+    window.addEventListener("pointercancel", cancel, { signal }); // the finger scrolls
   }
 
   click(time, y) {
