@@ -2,7 +2,7 @@
 
     python benchmarks/word_doubt.py confuse MANIFEST -o CONFUSED     # 6% of the words wrong, as a recogniser errs
     wildctc probe RUN CONFUSED -o PROBE                              # a model that was not trained on these transcripts
-    python benchmarks/word_doubt.py fit PROBE --truth MANIFEST       # prints the coefficients
+    python benchmarks/word_doubt.py fit PROBE… --truth MANIFEST      # prints the coefficients
 
 A recogniser puts words that exist and sound alike in place of what was said. So a wrong word is drawn from the words of
 the manifest, with a weight that falls with its edit distance to the right one and rises with the root of its count. Of
@@ -16,6 +16,7 @@ import json
 import math
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from wildctc.disagreement.dissent import differences
 from wildctc.errors import WildCTCError
 from wildctc.files import write_text
 from wildctc.probe.context import WordContext
-from wildctc.probe.doubt import evidence, hardly_heard
+from wildctc.probe.doubt import COEFFICIENTS, evidence, hardly_heard
 from wildctc.probe.records import read_probe
 
 RATE, REPLACED, INSERTED = 0.06, 0.7, 0.15
@@ -77,21 +78,28 @@ def confuse(manifest: Path, output: Path, seed: int) -> None:
     print(f"{output}: {len(rows)} utterances")
 
 
-def fit(probe: Path, truth: Path) -> None:
+def fit(probes: list[Path], truth: Path) -> None:
     said = {u.id: u.text for u in load_manifest(truth)}
-    probed = read_probe(probe)[1]
-    context = WordContext(u.text for u in probed)
-    utterances = [u for u in probed if not hardly_heard(u)]  # the evidence of the others is not used
-    rows = [list(found.values()) for u in utterances for found in evidence(u, context)]
-    names = list(evidence(utterances[0], context)[0])
-    found = differences([(u.text, said[u.id]) for u in utterances])
-    wrong = np.concatenate([d.words.dissent > 0 for d in found]).astype(float)
+    found = [word for probe in probes for word in words_of(probe, said)]
+    names, wrong = list(COEFFICIENTS), np.array([wrong for _, wrong in found], dtype=float)
+    rows = [[values[name] for name in names] for values, _ in found]
     coefficients, intercept = logistic(np.array(rows), wrong)
     print(f"# {len(wrong):,} words, {wrong.mean():.2%} wrong")
     print("COEFFICIENTS = {")
     for name, value in zip(names, coefficients, strict=True):
         print(f'    "{name}": {value:.3f},')
     print(f"}}\nINTERCEPT = {intercept:.3f}")
+
+
+def words_of(probe: Path, said: dict[str, str]) -> Iterator[tuple[dict[str, float], bool]]:
+    """The evidence of each word of a probe, and whether it is wrong; without words whose evidence is not used."""
+    probed = read_probe(probe)[1]
+    context = WordContext(u.text for u in probed)
+    utterances = [u for u in probed if not hardly_heard(u)]
+    for u, difference in zip(utterances, differences([(u.text, said[u.id]) for u in utterances]), strict=True):
+        for values, dissent in zip(evidence(u, context), difference.words.dissent, strict=True):
+            if values.keys() == COEFFICIENTS.keys():
+                yield values, dissent > 0
 
 
 def logistic(x: np.ndarray, y: np.ndarray, steps: int = 30) -> tuple[np.ndarray, float]:
@@ -114,7 +122,7 @@ def main() -> None:
     first.add_argument("-o", "--output", type=Path, required=True)
     first.add_argument("--seed", type=int, default=0)
     second = stages.add_parser("fit")
-    second.add_argument("probe", type=Path)
+    second.add_argument("probe", type=Path, nargs="+")
     second.add_argument("--truth", type=Path, required=True, help="the manifest before `confuse`")
     options = parser.parse_args()
     try:

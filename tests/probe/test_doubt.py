@@ -7,7 +7,7 @@ import pytest
 from support.probes import SCRIPTS, probed, write
 
 from wildctc.probe.context import WordContext
-from wildctc.probe.doubt import COEFFICIENTS, VERSION, add_doubts, evidence, score_words
+from wildctc.probe.doubt import COEFFICIENTS, VERSION, WITHOUT_ALIGNMENT, add_doubts, evidence, score_words
 from wildctc.probe.issues import issues_of
 from wildctc.probe.records import read_probe
 
@@ -49,7 +49,25 @@ def test_every_script_has_a_doubt_for_each_word(name):
     utterance = copy.deepcopy(SCRIPTS[name])
     found = doubts(utterance, [])
     assert all(0 < doubt < 1 for doubt in found)
-    assert all(set(kinds) == set(COEFFICIENTS) for kinds in evidence(utterance, WordContext([])))
+    assert all(set(kinds) == set(WITHOUT_ALIGNMENT) for kinds in evidence(utterance, WordContext([])))
+
+
+def aligned(utterance, misfits=None):
+    for i, token in enumerate(utterance.tokens):
+        token.misfit = (misfits or {}).get(i, 0.1)
+    return utterance
+
+
+def test_a_word_that_fits_its_frames_badly_is_doubted_more():
+    text = "this is harper valley"
+    good, bad = (doubts(aligned(probed("a", text), m), BANK) for m in ({}, {9: 8.0}))
+    assert bad[2] > 3 * good[2]
+    assert bad[:2] + bad[3:] == good[:2] + good[3:]
+
+
+def test_an_aligned_utterance_has_all_kinds_of_evidence_even_if_it_was_hardly_heard():
+    for utterance in (aligned(probed("a", "harper valley")), aligned(probed("b", "harper valley", {0: "", 1: ""}))):
+        assert all(set(kinds) == set(COEFFICIENTS) for kinds in evidence(utterance, WordContext([])))
 
 
 def test_a_probe_file_gets_doubts_once_and_keeps_what_was_skipped(tmp_path):

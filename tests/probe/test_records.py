@@ -1,5 +1,6 @@
 """Probe files: what is written is read again, and other files are refused."""
 
+import copy
 import json
 
 import pytest
@@ -45,3 +46,17 @@ def test_a_file_that_is_no_probe_is_refused_in_one_line(content, message, tmp_pa
     (tmp_path / "p.jsonl").write_text(content)
     with pytest.raises(WildCTCError, match=message):
         read_probe(tmp_path / "p.jsonl")
+
+
+def test_misfits_are_kept_and_files_without_them_are_read(tmp_path):
+    utterance = copy.deepcopy(SCRIPTS["english"])
+    utterance.tokens[0].misfit = 0.25
+    write_probe(tmp_path / "p.jsonl", SETTINGS, [utterance])
+    [again] = read_probe(tmp_path / "p.jsonl")[1]
+    assert [token.misfit for token in again.tokens[:2]] == [0.25, None]
+    header, row = map(json.loads, (tmp_path / "p.jsonl").read_text().splitlines())
+    for token in row["tokens"]:
+        del token["misfit"]
+    (tmp_path / "old.jsonl").write_text(json.dumps(header) + "\n" + json.dumps(row) + "\n")
+    [old] = read_probe(tmp_path / "old.jsonl")[1]
+    assert all(token.misfit is None for token in old.tokens)

@@ -1,8 +1,9 @@
 """The probability that a written word is wrong: all evidence of a probe in one calibrated score.
 
 A logistic model combines what the lattice says about the word (its bypass, the bypass of its worst token, unwritten
-sounds), what was heard in its place, and how well it fits the words beside it. Its coefficients were fitted on errors
-that were put in on purpose, by `benchmarks/word_doubt.py`; docs/probe.md says how well it finds real ones.
+sounds), how badly it fits its frames in a forced alignment, what was heard in its place, and how well it fits the words
+beside it. Its coefficients were fitted on errors that were put in on purpose, by `benchmarks/word_doubt.py`;
+docs/probe.md says how well it finds real ones.
 """
 
 from __future__ import annotations
@@ -20,6 +21,23 @@ from wildctc.recognizer.partials import as_bytes, row_line
 
 # Written by benchmarks/word_doubt.py. The names are those of `evidence`.
 COEFFICIENTS = {
+    "worst token": -0.016,
+    "whole word": 0.213,
+    "unwritten": 0.123,
+    "differs": 2.280,
+    "edits": -0.687,
+    "not heard": 0.139,
+    "misfit": 0.290,
+    "context": -0.206,
+    "better in context": 0.162,
+    "worst token, differs": 0.014,
+    "whole word, differs": -0.155,
+    "context, differs": 0.227,
+    "misfit, differs": -0.067,
+}
+INTERCEPT = -4.701
+# For utterances without a forced alignment: those of files that an older version made, and too long transcripts.
+WITHOUT_ALIGNMENT = {
     "worst token": 0.308,
     "whole word": 0.185,
     "unwritten": 0.138,
@@ -32,13 +50,13 @@ COEFFICIENTS = {
     "whole word, differs": -0.087,
     "context, differs": 0.235,
 }
-INTERCEPT = -3.867
-VERSION = 1  # of coefficients and evidence, written into probe files
+INTERCEPT_WITHOUT_ALIGNMENT = -3.867
+VERSION = 2  # of coefficients and evidence, written into probe files
 
 _LEAST = 1e-6  # probabilities are kept away from 0 and 1, so that one of them cannot decide alone
 _QUIET = 1e-3  # expected sounds in a gap that count as none
 # a word that was heard as it is written: the medians on Harper Valley
-_UNHEARD = dict.fromkeys(COEFFICIENTS, 0.0) | {"worst token": -3.5, "whole word": -13.8, "unwritten": -2.1}
+_UNHEARD = {"worst token": -3.5, "whole word": -13.8, "unwritten": -2.1, "misfit": 0.09}
 _HARDLY = 0.25  # heard characters for each written one
 
 
@@ -75,7 +93,11 @@ def add_doubts(utterances: Iterable[ProbedUtterance], context: WordContext) -> N
     """
     for utterance in utterances:
         for word, found in zip(utterance.words, evidence(utterance, context), strict=True):
-            log_odds = INTERCEPT + sum(COEFFICIENTS[name] * value for name, value in found.items())
+            aligned = "misfit" in found
+            weights, log_odds = (
+                (COEFFICIENTS, INTERCEPT) if aligned else (WITHOUT_ALIGNMENT, INTERCEPT_WITHOUT_ALIGNMENT)
+            )
+            log_odds += sum(weights[name] * value for name, value in found.items())
             word.doubt = 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, log_odds))))
 
 
@@ -87,11 +109,14 @@ def evidence(utterance: ProbedUtterance, context: WordContext) -> list[dict[str,
         context: Counts of the transcripts that it belongs to.
 
     Returns:
-        For each word, the value of each kind of evidence by its name.
+        For each word, the value of each kind of evidence by its name: those of `COEFFICIENTS`, or those of
+        `WITHOUT_ALIGNMENT` if the utterance has no forced alignment.
     """
     if hardly_heard(utterance):
         # The model has no opinion, so the words count as heard, and only their context speaks against them.
-        return [_UNHEARD | {"context": fit} for fit in context.log_probabilities(_written(utterance))]
+        names = COEFFICIENTS if _aligned(utterance) else WITHOUT_ALIGNMENT
+        usual = {name: _UNHEARD.get(name, 0.0) for name in names}
+        return [usual | {"context": fit} for fit in context.log_probabilities(_written(utterance))]
     heard = [word.heard.split() if word.heard != word.text else [] for word in utterance.words]
     fits = context.compare(_written(utterance), heard)
     return [_evidence(utterance, word, scores) for word, scores in zip(utterance.words, fits, strict=True)]
@@ -111,6 +136,10 @@ def hardly_heard(utterance: ProbedUtterance) -> bool:
     return len(utterance.heard) < _HARDLY * len(utterance.text)
 
 
+def _aligned(utterance: ProbedUtterance) -> bool:
+    return all(token.misfit is not None for token in utterance.tokens)
+
+
 def _written(utterance: ProbedUtterance) -> str:
     return " ".join(word.text for word in utterance.words)
 
@@ -123,7 +152,7 @@ def _evidence(utterance: ProbedUtterance, word: ProbedWord, fits: list[float]) -
     # A doubled letter lies before or after the written one, so two neighbouring gaps count together.
     unwritten = max(a + b for a, b in zip(gaps, [*gaps[1:], 0.0], strict=True))
     differs = float(word.heard != word.text)
-    return {
+    found = {
         "worst token": worst,
         "whole word": whole,
         "unwritten": math.log(_QUIET + unwritten),
@@ -136,6 +165,10 @@ def _evidence(utterance: ProbedUtterance, word: ProbedWord, fits: list[float]) -
         "whole word, differs": whole * differs,
         "context, differs": fits[0] * differs,
     }
+    if _aligned(utterance):
+        misfit = max(token.misfit or 0.0 for token in letters)
+        found |= {"misfit": misfit, "misfit, differs": misfit * differs}
+    return found
 
 
 def _log_odds(probability: float) -> float:

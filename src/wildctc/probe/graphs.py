@@ -2,13 +2,14 @@
 
 There are two graphs, the same for every model. In the token graph, each token may be bypassed without a penalty; in the
 word graph, each word. In both, wildcards in the gaps stand for speech that is not written. Times come from the best
-path of the token graph.
+path of the token graph. Beside them, a forced alignment without wildcards says how well each token fits its frames.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -134,13 +135,17 @@ def probe_logits(
     bypass, word_bypass, gaps = (_rows(x) for x in (graphs.tokens.bypass, graphs.words.word_bypass, graphs.gaps))
     # combine their numbers with the text of each utterance
     written = logits.argmax(2).T.tolist()
+    misfits = forced_misfits(logits, targets, frames, lengths, blank)
     found: list[ProbedUtterance | None] = []
     for n, row in enumerate(rows):
         if not possible[n]:
             found.append(None)
             continue
         probe = _Utterance(spelling, row, word_rows[n], graphs.paths[n], written[n][: int(frames[n])], blank)
-        found.append(probe.result(str(n), bypass[n], gaps[n][: len(row) + 1], word_bypass[n], frame_rate))
+        utterance = probe.result(str(n), bypass[n], gaps[n][: len(row) + 1], word_bypass[n], frame_rate)
+        for token, misfit in zip(utterance.tokens, misfits[n], strict=False):  # there are none without an alignment
+            token.misfit = misfit
+        found.append(utterance)
     return found
 
 
@@ -207,6 +212,30 @@ def run_graphs(
         wildcard_posteriors(*given, wildcards=by_word, words=words),
         wildcard_align(*given, wildcards=by_token),
     )
+
+
+def forced_misfits(
+    logits: Tensor, targets: Tensor, frames: Lengths, lengths: Lengths, blank: int = 0
+) -> list[list[float]]:
+    """Score how badly each token fits its frames, if the transcript is taken at its word: no wildcards.
+
+    Args:
+        logits: (T, N, C).
+        targets: (N, S) padded labels.
+        frames: (N,) frames of each utterance.
+        lengths: (N,) labels of each transcript.
+        blank: The label of the blank.
+
+    Returns:
+        For each utterance, minus the mean log-probability of each token over its frames on the best path of plain CTC;
+        none for an utterance without such a path.
+    """
+    log_p, found = logits.float().log_softmax(2), []
+    for n, path in enumerate(wildcard_align(logits, targets, frames, lengths, blank)):
+        labels = path.frames.to(log_p.device)
+        emitted = log_p[: len(labels), n].gather(1, labels.unsqueeze(1)).squeeze(1).tolist()
+        found.append([max(0.0, -fmean(emitted[span.start : span.end])) for span in path.tokens])
+    return found
 
 
 def _rows(values: Tensor | None) -> list[list[float]]:

@@ -33,6 +33,8 @@ class ProbedToken:
         end: Its end, in seconds from the start of the utterance.
         bypass: The probability that it was not said, from the token graph.
         heard: What the model would have written in its place.
+        misfit: Minus the mean log-probability of the token over its frames in a forced alignment (plain CTC). None if
+            plain CTC cannot align the transcript, or if an older version made the file.
     """
 
     text: str
@@ -42,6 +44,7 @@ class ProbedToken:
     end: float
     bypass: float
     heard: str
+    misfit: float | None = None
 
 
 @dataclass
@@ -220,6 +223,7 @@ def _check_places(utterance: ProbedUtterance) -> None:
     right = all(0 <= unit.begin <= unit.stop <= len(utterance.text) and 0 <= unit.bypass <= 1.001 for unit in units)
     right &= all(0 <= word.first <= word.last < len(tokens) for word in utterance.words)
     right &= all(word.doubt is None or 0 <= word.doubt <= 1 for word in utterance.words)
+    right &= all(token.misfit is None or token.misfit >= 0 for token in tokens)
     right &= len(utterance.gaps) == len(tokens) + 1 and len(utterance.between) in (0, len(tokens) + 1)
     right &= all(type(gap) in (float, int) and abs(gap) < _LARGEST for gap in utterance.gaps)
     right &= all(isinstance(heard, str) for heard in utterance.between)
@@ -257,8 +261,9 @@ def as_row(utterance: ProbedUtterance) -> dict[str, Any]:
             vars(unit) | {"start": round(unit.start, 3), "end": round(unit.end, 3), "bypass": _six_digits(unit.bypass)}
             for unit in getattr(utterance, name)
         ]
-    for word in row["words"]:
-        word["doubt"] = None if word["doubt"] is None else _six_digits(word["doubt"])
+    for units, name in (("words", "doubt"), ("tokens", "misfit")):
+        for unit in row[units]:
+            unit[name] = None if unit[name] is None else _six_digits(unit[name])
     return row
 
 
