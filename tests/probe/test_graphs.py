@@ -1,12 +1,14 @@
 """`probe_logits`: its numbers, its times, and what was heard at each token and word."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wildctc import Wildcards, wildcard_posteriors, word_ids
-from wildctc.probe.graphs import probe_logits
+from wildctc.probe.graphs import forced_misfits, probe_logits
 
 TOKENS = "_ abcdef"
 
@@ -105,3 +107,12 @@ def test_an_utterance_without_a_path_gives_none():
     _, logits, targets, frames, lengths = batch()
     found = probe_logits(logits, targets, [frames[0], 3, frames[2]], lengths, tokens=TOKENS)
     assert [utterance is None for utterance in found] == [False, True, False]
+
+
+def test_a_misfit_is_the_mean_of_what_a_forced_alignment_pays_for_a_token():
+    p = torch.tensor([[0.1, 0.8, 0.1], [0.1, 0.6, 0.3], [0.9, 0.05, 0.05], [0.5, 0.25, 0.25], [0.9, 0.05, 0.05]])
+    logits = torch.stack([p.log(), p.log()], 1)
+    found = forced_misfits(logits, torch.tensor([[1, 2], [1, 1]]), [5, 2], [2, 2])
+    first = -(math.log(0.8) + math.log(0.6)) / 2
+    assert found[0] == pytest.approx([first, -math.log(0.25)], abs=1e-6)
+    assert found[1] == []  # two equal tokens need three frames
