@@ -1,7 +1,7 @@
 """Can the audit find real transcript errors, and how much of their damage can be undone? Harper Valley.
 
     wildctc reproduce harper-valley --data HARPER_VALLEY --out DIR --seeds 0
-    python benchmarks/harper_valley.py --data HARPER_VALLEY --out DIR
+    python benchmarks/harper_valley.py --data HARPER_VALLEY --out DIR --seed 0
 
 HARPER_VALLEY: a folder with manifest.jsonl, whose rows have `text` (what a person wrote) and `machine` (what a machine
 wrote before). DIR has the models of the first command, trained on 3 h of machine text (part a). This script trains one
@@ -47,16 +47,16 @@ FLAGGED = 0.05  # share of the words that a person would listen to
 HOURS = 3.0
 SHARES = [x / 100 for x in range(21)]  # of the words, from the most doubtful on, for the picture
 A = "runs/harper-valley-machine"
-# probe → (model, manifest in DIR/data)
+# probe → (model without its seed, manifest in DIR/data)
 PROBES = {
-    "self-ctc": (f"{A}/ctc/seed0", "harper-valley-machine/train.jsonl.gz"),
-    "self-otc-tw": (f"{A}/otc-tw/seed0", "harper-valley-machine/train.jsonl.gz"),
-    "cross-a": ("runs/harper-valley-machine-b/ctc/seed0", "harper-valley-machine/train.jsonl.gz"),
-    "cross-b": (f"{A}/ctc/seed0", "harper-valley-machine-b/train.jsonl.gz"),
-    "dev-ctc": (f"{A}/ctc/seed0", "harper-valley-machine/dev.jsonl.gz"),
-    "test-ctc": (f"{A}/ctc/seed0", "harper-valley-machine/test.jsonl.gz"),
-    "dev-otc-tw": (f"{A}/otc-tw/seed0", "harper-valley-machine/dev.jsonl.gz"),
-    "test-otc-tw": (f"{A}/otc-tw/seed0", "harper-valley-machine/test.jsonl.gz"),
+    "self-ctc": (f"{A}/ctc", "harper-valley-machine/train.jsonl.gz"),
+    "self-otc-tw": (f"{A}/otc-tw", "harper-valley-machine/train.jsonl.gz"),
+    "cross-a": ("runs/harper-valley-machine-b/ctc", "harper-valley-machine/train.jsonl.gz"),
+    "cross-b": (f"{A}/ctc", "harper-valley-machine-b/train.jsonl.gz"),
+    "dev-ctc": (f"{A}/ctc", "harper-valley-machine/dev.jsonl.gz"),
+    "test-ctc": (f"{A}/ctc", "harper-valley-machine/test.jsonl.gz"),
+    "dev-otc-tw": (f"{A}/otc-tw", "harper-valley-machine/dev.jsonl.gz"),
+    "test-otc-tw": (f"{A}/otc-tw", "harper-valley-machine/test.jsonl.gz"),
 }
 CASES = {
     "self, `ctc`": ("self-ctc",),
@@ -73,14 +73,14 @@ def main() -> None:
     if "prepare" in options.stage:
         prepare(options, data)
     if "train" in options.stage:
-        train(out, "harper-valley-machine-b", "ctc")
+        train(out, "harper-valley-machine-b", "ctc", options.seed)
     if "probe" in options.stage:
         for name in options.probes or PROBES:
-            probe(out, name)
+            probe(out, name, options.seed)
     if "clean" in options.stage:
         clean(out)
         for criterion in options.criteria:
-            train(out, "harper-valley-cleaned", criterion)
+            train(out, "harper-valley-cleaned", criterion, options.seed)
     if "report" in options.stage:
         report(options, out)
 
@@ -92,6 +92,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--stage", nargs="+", choices=STAGES, default=STAGES, help="default: all of them")
     parser.add_argument("--probes", nargs="+", choices=PROBES, help="default: all of them")
     parser.add_argument("--criteria", nargs="+", default=["ctc", "otc-tw"], help="trained on cleaned text")
+    parser.add_argument("--seed", type=int, default=0, help="of the models (default 0)")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap (default 1000)")
     return parser.parse_args()
 
@@ -108,21 +109,22 @@ def prepare(options: argparse.Namespace, data: Path) -> None:
     path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
 
 
-def train(out: Path, task: str, criterion: str) -> None:
-    run = out / "runs" / task / criterion / "seed0"
+def train(out: Path, task: str, criterion: str, seed: int) -> None:
+    run = out / "runs" / task / criterion / f"seed{seed}"
     if (run / "hyp" / "test.jsonl").exists():
         return
-    trunk = out / "runs" / task / "ctc" / "seed0"
+    trunk = out / "runs" / task / "ctc" / f"seed{seed}"
     schedule = () if criterion == "ctc" else ("--schedule.epoch_scale", 5, "--trunk", trunk)
-    words = ("--criterion", criterion, "--data.dir", out / "data" / task, "--data.cache", out / "features")
+    words = ("--criterion", criterion, "--seed", seed)
+    words += ("--data.dir", out / "data" / task, "--data.cache", out / "features")
     wildctc("train", "harper-valley", "--out", run, *words, *schedule)
     test = out / "data" / "harper-valley" / "test.jsonl.gz"
     wildctc("decode", run, test, "-o", run / "hyp" / "test.jsonl", "--cache", out / "features", "--workers", 0)
 
 
-def probe(out: Path, name: str) -> None:
+def probe(out: Path, name: str, seed: int) -> None:
     """The probe of a manifest by a model, and beside it the scores of a forced alignment."""
-    run, manifest = (out / PROBES[name][0], out / "data" / PROBES[name][1])
+    run, manifest = out / PROBES[name][0] / f"seed{seed}", out / "data" / PROBES[name][1]
     output, cache = make_folder(out / "probe") / f"{name}.jsonl", out / "features"
     wildctc("probe", run, manifest, "-o", output, "--cache", cache, "--workers", 0, "--max-bad", 0.05)
     forced = output.with_suffix(".forced.jsonl")
@@ -166,7 +168,7 @@ def models(options: argparse.Namespace, out: Path) -> dict[str, dict[str, object
     """
     known = {u.text for u in load_manifest(out / "data" / "harper-valley" / "train.jsonl.gz")}
     errors, words, new = {}, np.zeros(0), np.zeros(0, bool)
-    for hyp in sorted(out.glob("runs/*/*/seed0/hyp/test.jsonl")):
+    for hyp in sorted(out.glob(f"runs/*/*/seed{options.seed}/hyp/test.jsonl")):
         task, criterion = hyp.parts[-5:-3]
         utterances = score(read_hyp_file(hyp)[0]).utterances
         errors[f"{task} {criterion}"] = np.array([u.words.total for u in utterances])
