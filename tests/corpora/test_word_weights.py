@@ -68,12 +68,15 @@ def test_prepare_keeps_weights_for_the_normalised_words_and_lhotse_reads_them(tm
     [found] = load_manifest(tmp_path / "out/train.jsonl.gz")
     assert (found.text, found.weights) == ("a well known", (1.0, 2.0, 2.0))
     [read] = CutSet.from_jsonl(tmp_path / "out/train.jsonl.gz")
-    assert read.supervisions[0].custom == {"weights": [1.0, 2.0, 2.0]}
+    assert read.supervisions[0].custom == {"weights": [1.0, 2.0, 2.0], "other": "b"}
+    assert found.fields == (("other", "b"),)
+    assert found.group("other") == "b"
     [dev] = gzip.decompress((tmp_path / "out/dev.jsonl.gz").read_bytes()).splitlines()
     assert "custom" not in json.loads(dev)["supervisions"][0]
     write_rows(tmp_path / "speech/dev.jsonl", [row | {"id": "d", "other": "c"}])
     assert main([*words, "--text-field", "other"]) == 0  # whose words they are not
-    assert load_manifest(tmp_path / "out/train.jsonl.gz")[0].weights is None
+    [found] = load_manifest(tmp_path / "out/train.jsonl.gz")
+    assert (found.weights, found.fields) == (None, ())  # the transcript is no further field
 
 
 def test_whatever_changes_the_words_removes_their_weights(tmp_path):

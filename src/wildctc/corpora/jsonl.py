@@ -37,6 +37,8 @@ def read(source: Path, text_field: str = "text") -> Iterator[Utterance | Utteran
                     raise RowError(path, line, f"no field {text_field!r}: there are {', '.join(row) or 'none'}")
                 # weights belong to the words of `text`
                 chosen = row if text_field == "text" else row | {"text": row[text_field], "weights": None}
+                if text_field != "text":
+                    del chosen[text_field]  # the transcript is no further field
                 for utterance in parse_row(chosen, path, line):
                     yield replace(utterance, id=utterance.id or utterance.audio.stem, split=utterance.split or own)
             except RowError as error:
