@@ -1,21 +1,41 @@
-"""WildCTC: CTC training that tolerates transcripts which are not perfectly right, and finds out where they are not."""
+"""WildCTC: CTC training that tolerates transcripts which are not perfectly right, and finds out where they are not.
 
+A name is imported when it is first used: most need torch, which takes seconds, and many commands need no name at all.
+"""
+
+import importlib
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from wildctc.criteria import CRITERIA, Criterion, EntropyDecay, EpochDecay, predictive_entropy
-from wildctc.lattice.align import Alignment, Span, WildcardSpan, wildcard_align
-from wildctc.lattice.arcs import Wildcards
-from wildctc.lattice.feasibility import Infeasible, infeasible
-from wildctc.lattice.functional import Posteriors, wildcard_ctc_loss, wildcard_posteriors
-from wildctc.lattice.noise import NoiseRates
-from wildctc.loss import WildcardCTCLoss
-from wildctc.probe.issues import LabelIssue, find_label_issues
-from wildctc.text.words import word_ids
 from wildctc.version import __version__
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` says the same to Python
+    from wildctc.criteria import CRITERIA, Criterion, EntropyDecay, EpochDecay, predictive_entropy
+    from wildctc.lattice.align import Alignment, Span, WildcardSpan, wildcard_align
+    from wildctc.lattice.arcs import Wildcards
+    from wildctc.lattice.feasibility import Infeasible, infeasible
+    from wildctc.lattice.functional import Posteriors, wildcard_ctc_loss, wildcard_posteriors
+    from wildctc.lattice.noise import NoiseRates
+    from wildctc.lattice.transcripts import TranscriptGraph
+    from wildctc.loss import WildcardCTCLoss
+    from wildctc.probe.issues import LabelIssue
+    from wildctc.probe.label_issues import find_label_issues
     from wildctc.recognizer.model import Recognizer
+    from wildctc.text.words import word_ids
+
+_HOMES = {
+    "criteria": ("CRITERIA", "Criterion", "EntropyDecay", "EpochDecay", "predictive_entropy"),
+    "lattice.align": ("Alignment", "Span", "WildcardSpan", "wildcard_align"),
+    "lattice.arcs": ("Wildcards",),
+    "lattice.feasibility": ("Infeasible", "infeasible"),
+    "lattice.functional": ("Posteriors", "wildcard_ctc_loss", "wildcard_posteriors"),
+    "lattice.noise": ("NoiseRates",),
+    "lattice.transcripts": ("TranscriptGraph",),
+    "loss": ("WildcardCTCLoss",),
+    "probe.issues": ("LabelIssue",),
+    "probe.label_issues": ("find_label_issues",),
+    "text.words": ("word_ids",),
+}
 
 __all__ = [
     "CRITERIA",
@@ -28,6 +48,7 @@ __all__ = [
     "NoiseRates",
     "Posteriors",
     "Span",
+    "TranscriptGraph",
     "WildcardCTCLoss",
     "WildcardSpan",
     "Wildcards",
@@ -41,6 +62,19 @@ __all__ = [
     "wildcard_posteriors",
     "word_ids",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(importlib.import_module(f"wildctc.{home}"), name)
+            globals()[name] = value  # the next use finds it without this function
+            return value
+    raise AttributeError(f"module 'wildctc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def load(folder: str | PathLike[str], *, trust_front_end: bool = False) -> "Recognizer":

@@ -15,7 +15,8 @@ from typing import NoReturn
 from wildctc.child_processes import end_with_parent
 from wildctc.commands import COMMANDS, train
 from wildctc.commands.options import RunCommand
-from wildctc.errors import Diverged, MissingExtra, WildCTCError
+from wildctc.errors import Diverged, WildCTCError
+from wildctc.logs import start_log
 from wildctc.version import __version__
 
 
@@ -30,12 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     end_with_parent()
-    try:
-        from wildctc.training import reports
-    except ModuleNotFoundError as error:
-        print(f"wildctc: {MissingExtra(str(error.name), 'train')}", file=sys.stderr)
-        return 2
-    log = reports.start_log(None)
+    log = start_log(None)
     try:
         if words[:1] == ["train"]:
             train.run(words[1:])

@@ -24,9 +24,9 @@ from torch.nn.parallel import DistributedDataParallel
 from wildctc.child_processes import end_with_parent
 from wildctc.errors import WildCTCError
 from wildctc.peers import Peers
+from wildctc.torchrun import log_level, place
 
 _T = TypeVar("_T")
-SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 # How long an exchange may wait for a process that is alive. Where it may take longer, a barrier comes first, which has
 # no limit. Peers notice a process that was killed or stopped within about a minute.
 EXCHANGE_TIMEOUT = timedelta(minutes=30)
@@ -141,7 +141,7 @@ def process_group() -> Iterator[Processes]:
     ...     processes.rank, processes.size
     (0, 1)
     """
-    rank, size = _place()
+    rank, size = place()
     if size == 1:
         yield ALONE
         return
@@ -199,29 +199,6 @@ def average_statistics(model: nn.Module, processes: Processes) -> None:
         buffer.copy_(values)
 
 
-def is_first() -> bool:
-    """Tell whether this is the process that shows progress and prints.
-
-    Returns:
-        True for the first process, and without torchrun.
-    """
-    return _place()[0] == 0
-
-
-def log_level() -> int:
-    """Choose the log level of this process.
-
-    The first process logs everything. Others log nothing until they have joined, because the first logs the same; after
-    that they log errors, since any process can be the first to fail.
-
-    Returns:
-        A level of `logging`.
-    """
-    if is_first():
-        return logging.INFO
-    return logging.ERROR if dist.is_available() and dist.is_initialized() else logging.CRITICAL
-
-
 def settle_before_fork() -> None:
     """Let the threads of the process group, if there is one, finish their work before a fork.
 
@@ -231,13 +208,6 @@ def settle_before_fork() -> None:
     """
     if dist.is_available() and dist.is_initialized():
         time.sleep(0.05)
-
-
-def _place() -> tuple[int, int]:
-    """Read rank and number of processes. The variable RANK alone does not mean torchrun."""
-    if not all(os.environ.get(name) for name in SET_BY_TORCHRUN):
-        return 0, 1
-    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def _take_gpu() -> None:

@@ -1,4 +1,4 @@
-"""Read text files and JSON lines; errors name the file and the line."""
+"""Read text files and JSON lines, with errors that name the file and the line; write a row as a line."""
 
 import gzip
 import json
@@ -26,6 +26,18 @@ class RowError(WildCTCError):
     def __init__(self, path: Path, line: int, reason: str, key: str = "") -> None:
         super().__init__(f"{path}:{line}: {reason}")
         self.path, self.line, self.reason, self.key = path, line, reason, key
+
+
+def row_line(row: dict[str, Any]) -> str:
+    """Convert a row to a line of JSON.
+
+    Args:
+        row: The row.
+
+    Returns:
+        JSON and a newline.
+    """
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from wildctc.distributed import is_first
 from wildctc.errors import MissingExtra
+from wildctc.torchrun import is_first
 
 _LOG_INTERVAL = 60.0  # seconds between lines, if stderr is a file
 _LINE = "{desc}: {n_fmt} of {total_fmt} {unit} [{elapsed}<{remaining}]{postfix}"

@@ -6,7 +6,8 @@ import json
 import pytest
 from support.tones import make_corpus, read_rows, write_rows
 
-from wildctc.audit.decisions import Decision, apply_decisions
+from wildctc.audit.applying import apply_decisions
+from wildctc.audit.decisions import Decision
 from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
 from wildctc.corpora.rewriting import keep_utterances, set_text, set_weights

@@ -11,9 +11,9 @@ import torch
 from support.tones import RATE, make_corpus, read_rows, write_rows
 
 from wildctc.cli import main
-from wildctc.files import load_tensors
 from wildctc.recognizer import batch as inference
 from wildctc.scoring.hypotheses import read_hyps
+from wildctc.tensor_files import load_tensors
 from wildctc.training.unfinished import load_last
 
 # Decodes in batches of one second, and is killed as it begins the utterance of that number.

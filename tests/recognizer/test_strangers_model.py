@@ -19,8 +19,8 @@ import wildctc
 from wildctc.cli import main
 from wildctc.errors import WildCTCError
 from wildctc.features.trust import check_trusted, memory, remember
-from wildctc.files import load_tensors, save_tensors
 from wildctc.recognizer.model import Recognizer
+from wildctc.tensor_files import load_tensors, save_tensors
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.units import CharUnits, SentencePieceUnits
 

@@ -18,7 +18,8 @@ from support.tones import make_corpus, read_rows, write_rows
 
 from wildctc.cli import main
 from wildctc.errors import WildCTCError
-from wildctc.files import Damaged, load_tensors, save_tensors, write_atomically
+from wildctc.files import Damaged, write_atomically
+from wildctc.tensor_files import load_tensors, save_tensors
 from wildctc.training.checkpoints import Checkpoints, average
 
 THREADS = {"OMP_NUM_THREADS": "1"}

@@ -24,11 +24,12 @@ from support.tones import make_corpus, read_rows
 
 from wildctc import distributed, peers
 from wildctc.criteria import Criterion
-from wildctc.distributed import ALONE, SET_BY_TORCHRUN, Processes, process_group
+from wildctc.distributed import ALONE, Processes, process_group
 from wildctc.errors import WildCTCError
 from wildctc.features.fbank import Fbank
-from wildctc.files import load_tensors
-from wildctc.training import reports
+from wildctc.logs import start_log
+from wildctc.tensor_files import load_tensors
+from wildctc.torchrun import SET_BY_TORCHRUN
 from wildctc.training.batches import Batch, Batches, parts_for, parts_to_resume
 from wildctc.training.config import apply, load_recipe
 from wildctc.training.divergence import DivergenceWatch
@@ -199,7 +200,7 @@ def impatient(monkeypatch):
     """Two seconds without a beat are long."""
     monkeypatch.setattr(peers, "SILENCE", 2.0)
     monkeypatch.setattr(peers, "ARRIVAL", 5.0)
-    reports.start_log(None)
+    start_log(None)
 
 
 def stop_one(rank, wait):

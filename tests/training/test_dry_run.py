@@ -6,8 +6,8 @@ import pytest
 from support.tones import make_corpus
 
 from wildctc.cli import main
-from wildctc.files import load_tensors
 from wildctc.recognizer.model import Recognizer
+from wildctc.tensor_files import load_tensors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,7 +7,7 @@ import torch
 from support.tones import make_corpus, read_rows
 
 from wildctc.cli import main
-from wildctc.files import load_tensors
+from wildctc.tensor_files import load_tensors
 from wildctc.training import reports
 from wildctc.training.config import load_recipe
 from wildctc.training.loop import Trainer

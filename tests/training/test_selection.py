@@ -7,7 +7,7 @@ import pytest
 from support.tones import make_corpus, read_rows
 
 from wildctc.cli import main
-from wildctc.files import load_tensors, save_tensors
+from wildctc.tensor_files import load_tensors, save_tensors
 from wildctc.training.config import apply, differences, flatten, load_recipe, shipped_recipes
 from wildctc.training.selection import best_epochs
 from wildctc.training.settings import Config

@@ -389,7 +389,7 @@ def test_run_folder_holds_what_people_look_at(trained):
 
 
 def test_model_folder_is_enough_and_holds_the_average_of_the_best(trained):
-    from wildctc.files import load_tensors
+    from wildctc.tensor_files import load_tensors
 
     rows = read_rows(trained / "metrics.jsonl")  # several have no error at all
     best = sorted(rows, key=lambda m: (m["valid_cer"] + m["valid_deletions"], m["valid_ctc_loss"]))[:2]

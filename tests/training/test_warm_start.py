@@ -7,7 +7,7 @@ import torch
 from support.tones import make_corpus
 
 from wildctc.errors import WildCTCError
-from wildctc.files import load_tensors
+from wildctc.tensor_files import load_tensors
 from wildctc.training.config import load_recipe
 from wildctc.training.loop import train
 from wildctc.training.settings import Config

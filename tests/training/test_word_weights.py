@@ -10,9 +10,9 @@ import torch
 from support.tones import make_corpus, read_rows, write_rows
 
 from wildctc.cli import main
-from wildctc.files import load_tensors
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_ctc_loss
+from wildctc.tensor_files import load_tensors
 from wildctc.training import reports
 from wildctc.training.batches import Batches, collate
 from wildctc.training.config import load_recipe

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from wildctc.commands.options import Add
-from wildctc.distributed import is_first
 from wildctc.errors import WildCTCError
+from wildctc.torchrun import is_first
 
 _USAGE = "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--trunk RUN] [--dry-run] [--any.field VALUE …]"
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from wildctc.errors import MissingExtra
-from wildctc.files import writing
+from wildctc.files import as_bytes, writing
+from wildctc.json_lines import row_line
 from wildctc.probe.context import WordContext
 from wildctc.probe.records import NotProbed, ProbedUtterance, ProbedWord, as_row, stream_probe
-from wildctc.recognizer.partials import as_bytes, row_line
 
 # Written by benchmarks/word_doubt.py. The names are those of `evidence`.
 COEFFICIENTS = {

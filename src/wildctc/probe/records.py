@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from wildctc.errors import WildCTCError
 from wildctc.files import write_text
-from wildctc.json_lines import read_rows
-from wildctc.recognizer.partials import row_line
+from wildctc.json_lines import read_rows, row_line
 
 FORMAT = 1  # version of the file format
 _LARGEST = 1e12  # a larger number in a file is an error

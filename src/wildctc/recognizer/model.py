@@ -25,7 +25,7 @@ from wildctc.features.front_end import extract, make_front_end, with_absolute_pa
 from wildctc.features.layer_mix import DIM, LayerMix
 from wildctc.features.stats import FeatureStats
 from wildctc.features.trust import check_trusted
-from wildctc.files import load_tensors, make_folder, save_tensors, write_text
+from wildctc.files import make_folder, write_text
 from wildctc.recognizer.frame_times import time_in_audio
 from wildctc.recognizer.model_folder import (
     MODEL_FORMAT,
@@ -36,6 +36,7 @@ from wildctc.recognizer.model_folder import (
     read_model_config,
 )
 from wildctc.recognizer.transcription import Transcript, join, transcribe_pieces
+from wildctc.tensor_files import load_tensors, save_tensors
 from wildctc.text.units import Units, load_units
 
 

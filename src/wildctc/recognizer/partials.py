@@ -20,20 +20,9 @@ from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.distributed import ALONE, Processes
 from wildctc.errors import WildCTCError
 from wildctc.files import as_bytes, writing
+from wildctc.json_lines import row_line
 
 Row = dict[str, Any]
-
-
-def row_line(row: Row) -> str:
-    """Convert a row to a line of the file.
-
-    Args:
-        row: The row.
-
-    Returns:
-        JSON and a newline.
-    """
-    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def left_out(error: UtteranceError) -> Row:

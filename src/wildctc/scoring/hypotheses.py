@@ -21,13 +21,15 @@ class Decoded:
         id: The utterance.
         text: What was recognised.
         references: What should have been: no text, one or several.
-        score: The natural-log probability of the text; None: not known.
+        score: The natural-log probability of the text, or its score with a language model; None: not known.
+        nbest: The best texts with their scores, if several were asked for.
     """
 
     id: str
     text: str
     references: tuple[str, ...] = ()
     score: float | None = None
+    nbest: tuple[tuple[str, float], ...] = ()
 
 
 def hyp_row(item: Decoded) -> dict[str, Any]:
@@ -37,10 +39,11 @@ def hyp_row(item: Decoded) -> dict[str, Any]:
         item: The hypothesis.
 
     Returns:
-        The row: id, text, reference (None, a text, or a list of texts) and score.
+        The row: id, text, reference (None, a text, or a list of texts), score, and nbest if there are several.
     """
     reference = item.references[0] if len(item.references) == 1 else list(item.references) or None
-    return {"id": item.id, "text": item.text, "reference": reference, "score": item.score}
+    row = {"id": item.id, "text": item.text, "reference": reference, "score": item.score}
+    return row | {"nbest": [{"text": t, "score": s} for t, s in item.nbest]} if item.nbest else row
 
 
 def read_hyps(path: str | Path) -> list[Decoded]:

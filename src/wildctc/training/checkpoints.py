@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from wildctc.errors import WildCTCError
-from wildctc.files import Damaged, load_tensors, make_folder, remove_parts, save_tensors
+from wildctc.files import Damaged, make_folder, remove_parts
+from wildctc.tensor_files import load_tensors, save_tensors
 from wildctc.training.batches import parts_for, parts_to_resume
 from wildctc.training.run_folder import LAST, PREVIOUS, TRUNK
 

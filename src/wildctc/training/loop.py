@@ -24,6 +24,7 @@ from wildctc.files import make_folder, only_one, remove_parts, write_atomically,
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_ctc_loss
 from wildctc.lattice.noise import NoiseRates
+from wildctc.logs import start_log
 from wildctc.progress import progress
 from wildctc.training.batches import Batch, Batches, parts_for, plan_batches
 from wildctc.training.build import find_device, make_criterion
@@ -35,7 +36,7 @@ from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
 from wildctc.training.extension import check_same_run, earlier_lengths, length_at
 from wildctc.training.lr_schedule import learning_rate
 from wildctc.training.noise import CountedArcs, group_examples, percentages, share_counts
-from wildctc.training.reports import WEIGHTS, Reports, model_card, start_log
+from wildctc.training.reports import WEIGHTS, Reports, model_card
 from wildctc.training.run_data import load_run_data
 from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder
 from wildctc.training.selection import best_epochs

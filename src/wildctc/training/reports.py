@@ -1,6 +1,6 @@
-"""Write the files that people look at: metrics.jsonl, curves.svg, TensorBoard events, log.txt and the model card.
+"""Write the files that people look at: metrics.jsonl, curves.svg, TensorBoard events and the model card.
 
-All except the log are written from the list of finished epochs in the last checkpoint. A run that was killed while it
+All are written from the list of finished epochs in the last checkpoint. A run that was killed while it
 wrote them writes them again when it resumes: no epoch is missing or twice.
 """
 
@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import math
-import re
 import time
 from pathlib import Path
 from typing import Any
 
-from wildctc.distributed import log_level
 from wildctc.errors import MissingExtra
 from wildctc.files import make_folder, write_atomically, write_text, writing
-from wildctc.progress import AboveBar
 from wildctc.training.config import to_yaml
 from wildctc.training.run_folder import METRICS, Metrics
 from wildctc.training.settings import Config
@@ -174,52 +170,6 @@ Settings:
 ```yaml
 {to_yaml(config)}```
 """
-
-
-def start_log(run: Path | None) -> logging.Logger:
-    """Send the package's messages to the terminal and to a run's log.txt. Only the first process writes.
-
-    Args:
-        run: The run's folder; None for the terminal only.
-
-    Returns:
-        The package's logger.
-    """
-    logger = logging.getLogger("wildctc")
-    logger.setLevel(log_level())
-    logger.propagate = False
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
-        handler.close()
-    terminal = AboveBar()
-    terminal.setFormatter(_Printable("%(message)s"))
-    logger.addHandler(terminal)
-    if run is not None:
-        with writing(run / "log.txt"):
-            file = _QuietFileHandler(run / "log.txt", encoding="utf-8")
-        file.setFormatter(_Printable("%(asctime)s %(levelname)s %(message)s"))
-        logger.addHandler(file)
-    return logger
-
-
-class _Printable(logging.Formatter):
-    r"""Writes control characters as \x1b: names and texts come from files of others, and a terminal would obey them.
-
-    Half a surrogate pair, which no file can take, is written as \ud800.
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], super().format(record))
-
-
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # tab and newline stay
-
-
-class _QuietFileHandler(logging.FileHandler):
-    """Ignores a full disk: the next checkpoint reports it in one line, and the log would report it with a traceback."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        pass
 
 
 def _event_writer(folder: Path) -> Any:

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 from wildctc.errors import WildCTCError
-from wildctc.files import load_tensors, save_tensors
 from wildctc.recognizer.model import Recognizer
+from wildctc.tensor_files import load_tensors, save_tensors
 from wildctc.training.run_folder import LAST, checkpoint_folder
 
 _log = logging.getLogger(__name__)

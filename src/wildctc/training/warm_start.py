@@ -11,7 +11,8 @@ import logging
 from pathlib import Path
 
 from wildctc.errors import WildCTCError
-from wildctc.files import Damaged, load_tensors, make_folder, write_atomically
+from wildctc.files import Damaged, make_folder, write_atomically
+from wildctc.tensor_files import load_tensors
 from wildctc.training.checkpoints import Checkpoints
 from wildctc.training.config import differences
 from wildctc.training.run_folder import TRUNK, checkpoint_folder, has_checkpoint, has_trunk, read_settings
