@@ -2,20 +2,31 @@
 
 import importlib.util
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from wildctc.lattice import native, ops, reference, triton_backend, triton_ops
+from wildctc.lattice import graph_reference, native, ops, reference, triton_backend, triton_ops
 from wildctc.lattice.arcs import ABSENT, Lattice, Wildcards, as_lattice, compute_dtype, each_arc, padded_rows
-from wildctc.lattice.checks import Lengths, lengths_of, on_device
+from wildctc.lattice.checks import Lengths, check_logits, lengths_of, on_device
+from wildctc.lattice.graph_batch import (
+    GraphBatch,
+    are_graphs,
+    as_chain,
+    as_graph_batch,
+    check_no_lengths,
+    list_of_graphs,
+)
 from wildctc.lattice.native import check_values
 from wildctc.lattice.noise import NoiseRates, NormalisedArcs, normalised_arcs
+from wildctc.lattice.transcripts import TranscriptGraph
 
 Backend = Literal["auto", "reference", "native", "triton"]
 Reduction = Literal["none", "mean", "sum"]
+Targets: TypeAlias = Tensor | Sequence[TranscriptGraph] | TranscriptGraph
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 _MANY_WORDS = 1_000_000  # in an utterance
@@ -24,15 +35,16 @@ _warned: set[str] = set()  # devices that a warning has been given for
 
 def wildcard_ctc_loss(
     logits: Tensor,
-    targets: Tensor,
+    targets: Targets,
     input_lengths: Lengths,
-    target_lengths: Lengths,
+    target_lengths: Lengths | None = None,
     blank: int = 0,
     reduction: Reduction = "mean",
     zero_infinity: bool = False,
     *,
     wildcards: Wildcards | NoiseRates | None = None,
     words: Tensor | None = None,
+    arc_weights: Tensor | None = None,
     backend: Backend = "auto",
 ) -> Tensor:
     """Compute the CTC loss, with or without wildcard arcs. The arguments are those of `torch.nn.functional.ctc_loss`.
@@ -40,17 +52,20 @@ def wildcard_ctc_loss(
     Args:
         logits: (T, N, C), or (T, C) for one utterance; of any floating-point type and any strides. Log-probabilities
             are possible too.
-        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated.
+        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated; or a list of N `TranscriptGraph`s.
         input_lengths: (N,) frames of each utterance, a tensor or a list.
-        target_lengths: (N,) labels of each transcript, a tensor or a list.
+        target_lengths: (N,) labels of each transcript, a tensor or a list; None where targets are graphs.
         blank: The label of the blank.
         reduction: "none", "sum", or "mean", which divides each loss by the length of its target before averaging, as
-            torch does.
+            torch does. The length of a graph is that of its first writing.
         zero_infinity: Whether the loss of an utterance with too few frames is 0 instead of +inf. Its gradient is 0 in
             both cases.
         wildcards: The weights of the wildcard arcs, or noise rates; None for plain CTC. With noise rates the loss is
-            that of a proper mixture, so that rates can be learned.
-        words: The word of each label, in the shape of the targets (see `word_ids`); needed by word arcs only.
+            that of a proper mixture, so that rates can be learned. With graphs, weights are per arc: `bypass` (N, A)
+            for token arcs, `self_loop` (N, Q) for states, `word_bypass` (N, W).
+        words: The word of each label, in the shape of the targets (see `word_ids`); needed by word arcs only. None
+            where targets are graphs.
+        arc_weights: (N, A) log-weights that are added to those of the token arcs of graphs. Gradients flow to them.
         backend: "native" (C++, for the CPU), "triton" (for GPUs), "reference" (plain PyTorch, slow), or "auto", which
             chooses by device.
 
@@ -65,6 +80,13 @@ def wildcard_ctc_loss(
     '1.6864 0.9765'
     """
     check_reduction(reduction)
+    if are_graphs(targets):
+        check_no_lengths(target_lengths, words)
+        found = chain_or_batch(logits, targets, input_lengths, blank, wildcards, arc_weights)
+        if isinstance(found, GraphBatch):
+            return _graph_loss(found, reduction, zero_infinity, backend, logits.dim() == 2)
+        targets, target_lengths, words = found
+    targets, target_lengths = checked_targets(targets, target_lengths, arc_weights)
     if isinstance(wildcards, NoiseRates):
         arcs = arcs_of(wildcards, logits, targets, target_lengths, words)
         arguments = (logits, targets, input_lengths, target_lengths, blank)
@@ -104,6 +126,88 @@ def arcs_of(
         targets, words = targets.reshape(1, -1), None if words is None else words.reshape(1, -1)
     lengths = lengths_of(target_lengths, "target_lengths", size, logits.device)
     return normalised_arcs(rates, targets, lengths, words, compute_dtype(logits))
+
+
+def checked_targets(
+    targets: object, target_lengths: Lengths | None, arc_weights: Tensor | None = None
+) -> tuple[Tensor, Lengths]:
+    """Check what belongs together where targets are not graphs.
+
+    Args:
+        targets: What the caller gave.
+        target_lengths: Must be given.
+        arc_weights: Must be None.
+
+    Returns:
+        Targets and target_lengths.
+
+    Raises:
+        TypeError: target_lengths are missing.
+        ValueError: Only graphs have weights on token arcs.
+    """
+    if target_lengths is None:
+        raise TypeError(
+            "target_lengths are missing: give the labels of each transcript, or TranscriptGraphs as targets"
+        )
+    if arc_weights is not None:
+        raise ValueError("arc_weights need TranscriptGraphs as targets")
+    return targets, target_lengths  # type: ignore[return-value]
+
+
+def chain_or_batch(
+    logits: Tensor,
+    graphs: Sequence[TranscriptGraph] | TranscriptGraph,
+    input_lengths: Lengths,
+    blank: int,
+    wildcards: Wildcards | NoiseRates | None,
+    arc_weights: Tensor | None = None,
+) -> GraphBatch | tuple[Tensor, Tensor, Tensor]:
+    """Batch graphs, or turn them into tensors if all of them are chains, which every backend knows.
+
+    Args:
+        logits: (T, N, C) or (T, C).
+        graphs: One for each utterance.
+        input_lengths: (N,).
+        blank: The label of the blank.
+        wildcards: The weights of the wildcard arcs.
+        arc_weights: (N, A), which chains do not have.
+
+    Returns:
+        The batch; or targets, target_lengths and words.
+
+    Raises:
+        ValueError: Noise rates were given for a graph with alternatives.
+    """
+    check_logits(logits, blank)
+    alone = logits.dim() == 2
+    every = list_of_graphs(graphs, 1 if alone else logits.shape[1])
+    chain = as_chain(every, alone) if arc_weights is None else None
+    if chain is None:
+        if isinstance(wildcards, NoiseRates):
+            raise ValueError("noise rates are defined for single transcripts, not for graphs with alternatives")
+        return as_graph_batch(logits, every, input_lengths, blank, wildcards, arc_weights)
+    targets, target_lengths, words = chain
+    return targets.to(logits.device), target_lengths, words.to(logits.device)
+
+
+def _graph_loss(batch: GraphBatch, reduction: Reduction, zero_infinity: bool, backend: Backend, alone: bool) -> Tensor:
+    check_graph_backend(backend)
+    losses = -graph_reference.log_likelihood(batch)
+    loss = _reduce(losses, batch.target_lengths, reduction, zero_infinity)
+    return loss.squeeze(0) if alone and reduction == "none" else loss
+
+
+def check_graph_backend(backend: Backend) -> None:
+    """Check the backend for graphs that are not chains: the reference, on any device.
+
+    Args:
+        backend: What the caller asked for.
+
+    Raises:
+        ValueError: It cannot compute graphs.
+    """
+    if backend not in ("auto", "reference"):
+        raise ValueError(f'backend={backend!r} computes no graphs with alternatives; use "reference" or "auto"')
 
 
 def check_reduction(reduction: str) -> None:
@@ -164,11 +268,15 @@ class Posteriors:
     """Posteriors of the wildcard arcs. An absent family is None; padding is 0.
 
     Attributes:
-        bypass: (N, S) probability that each token was bypassed.
-        self_loop: (N, S+1) expected number of self-loops at each position.
-        word_bypass: (N, W) probability that each word was bypassed as a whole.
-        skipped: (N, S) probability that each token was not emitted: it was bypassed, or its word was.
+        bypass: (N, S) probability that each token was bypassed; of graphs (N, A), of each token arc.
+        self_loop: (N, S+1) expected number of self-loops at each position; of graphs (N, Q), at each state.
+        word_bypass: (N, W) probability that each word, or slot, was bypassed as a whole.
+        skipped: (N, S) or (N, A) probability that a wildcard took the place of each token: it was bypassed, or its word
+            was.
         log_likelihood: (N,).
+        token: (N, A) probability that each token arc of a graph was emitted. None where targets are not graphs.
+        alternatives: Of graphs made from slots, for each utterance and slot the probability of each alternative. None
+            where targets are not graphs.
     """
 
     bypass: Tensor | None
@@ -176,31 +284,36 @@ class Posteriors:
     word_bypass: Tensor | None
     skipped: Tensor
     log_likelihood: Tensor
+    token: Tensor | None = None
+    alternatives: list[list[list[float]]] | None = None
 
 
 @ops.eagerly
 @torch.no_grad()
 def wildcard_posteriors(
     logits: Tensor,
-    targets: Tensor,
+    targets: Targets,
     input_lengths: Lengths,
-    target_lengths: Lengths,
+    target_lengths: Lengths | None = None,
     blank: int = 0,
     *,
     wildcards: Wildcards | NoiseRates,
     words: Tensor | None = None,
+    arc_weights: Tensor | None = None,
     backend: Backend = "auto",
 ) -> Posteriors:
     """Compute the posterior of each wildcard arc: the derivative of the log-likelihood with respect to its weight.
 
     Args:
         logits: (T, N, C), or (T, C) for one utterance; the results then have no batch dimension.
-        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated.
+        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated; or a list of N `TranscriptGraph`s.
         input_lengths: (N,) frames of each utterance.
-        target_lengths: (N,) labels of each transcript.
+        target_lengths: (N,) labels of each transcript; None where targets are graphs.
         blank: The label of the blank.
         wildcards: The weights of the wildcard arcs, or noise rates.
-        words: The word of each label, in the shape of the targets (see `word_ids`); needed by word arcs only.
+        words: The word of each label, in the shape of the targets (see `word_ids`); needed by word arcs only. None
+            where targets are graphs.
+        arc_weights: (N, A) log-weights that are added to those of the token arcs of graphs.
         backend: As for `wildcard_ctc_loss`.
 
     Returns:
@@ -211,6 +324,16 @@ def wildcard_posteriors(
     >>> [round(p, 2) for p in post.bypass[0].tolist()]
     [0.02, 0.99]
     """
+    graphs = None
+    if are_graphs(targets):
+        check_no_lengths(target_lengths, words)
+        graphs = list_of_graphs(targets, None)
+        batch = chain_or_batch(logits, graphs, input_lengths, blank, wildcards, arc_weights)
+        if isinstance(batch, GraphBatch):
+            return _graph_posteriors(batch, backend, logits.dim() == 2)
+        targets, target_lengths, words = batch
+        arc_weights = None
+    targets, target_lengths = checked_targets(targets, target_lengths, arc_weights)
     if isinstance(wildcards, NoiseRates):
         wildcards = arcs_of(wildcards, logits, targets, target_lengths, words).wildcards
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
@@ -225,8 +348,56 @@ def wildcard_posteriors(
         rows = padded_rows(lattice.words, lattice.target_lengths, -1)
         share = word_bypass.gather(1, rows.clamp(min=0)) if word_bypass.shape[1] else torch.zeros_like(skipped)
         skipped = skipped + torch.where(rows >= 0, share, 0)
-    found = (bypass, self_loop, word_bypass, skipped, log_likelihood.to(dtype))
-    return Posteriors(*(x.squeeze(0) if x is not None and logits.dim() == 2 else x for x in found))  # type: ignore
+    token, alternatives = None, None
+    if graphs is not None:
+        token = _emitted(skipped, log_likelihood, lattice.target_lengths)
+        alternatives = _alternatives(graphs, token, bypass, word_bypass)
+    found = (bypass, self_loop, word_bypass, skipped, log_likelihood.to(dtype), token)
+    one = logits.dim() == 2
+    return Posteriors(*(x.squeeze(0) if x is not None and one else x for x in found), alternatives)  # type: ignore
+
+
+def _emitted(skipped: Tensor, log_likelihood: Tensor, lengths: Tensor) -> Tensor:
+    """The probability of each token arc of a chain: what its wildcards leave; 0 in padding and without a path."""
+    there = torch.arange(skipped.shape[1], device=skipped.device) < on_device(lengths, skipped.device).unsqueeze(1)
+    return torch.where(there & (log_likelihood > ABSENT).unsqueeze(1), 1 - skipped, 0 * skipped)
+
+
+def _graph_posteriors(batch: GraphBatch, backend: Backend, alone: bool) -> Posteriors:
+    check_graph_backend(backend)
+    log_likelihood, counts = graph_reference.counts(batch)
+    dtype = compute_dtype(batch.logits)
+    token, bypass, self_loop, word_bypass = (None if c is None else c.to(dtype) for c in counts)
+    skipped = torch.zeros_like(token) if bypass is None else bypass  # type: ignore[arg-type]
+    if word_bypass is not None and word_bypass.shape[1]:
+        width = batch.widths[0]
+        words = [[a.word for a in g.arcs] + [-1] * (width - len(g.arcs)) for g in batch.graphs]
+        rows = torch.tensor(words, dtype=torch.int64, device=skipped.device).reshape(len(words), width)
+        skipped = skipped + torch.where(rows >= 0, word_bypass.gather(1, rows.clamp(min=0)), 0)
+    alternatives = _alternatives(batch.graphs, token, bypass, word_bypass)
+    found = (bypass, self_loop, word_bypass, skipped, log_likelihood.to(dtype), token)
+    return Posteriors(*(x.squeeze(0) if x is not None and alone else x for x in found), alternatives)  # type: ignore
+
+
+def _alternatives(
+    graphs: list[TranscriptGraph], token: Tensor | None, bypass: Tensor | None, word_bypass: Tensor | None
+) -> list[list[list[float]]]:
+    """The probability of each alternative: that its first arc, or the bypass beside it, was taken."""
+    entered = [] if token is None else (token if bypass is None else token + bypass).tolist()
+    whole = [[] for _ in graphs] if word_bypass is None else word_bypass.tolist()
+    found = []
+    for graph, row, words in zip(graphs, entered, whole, strict=True):
+        shares = [[0.0] * len(slot) for slot in graph.slots]
+        skipped = [0.0] * len(shares)
+        for arc, probability in zip(graph.arcs, row, strict=False):
+            if arc.slot >= 0 and arc.first:
+                shares[arc.slot][arc.alternative] += probability
+                skipped[arc.slot] = words[arc.word] if words and arc.word >= 0 else 0.0
+        for slot, share, part in zip(graph.slots, shares, skipped, strict=True):
+            if () in slot:  # what the others leave; the first, if the same alternative is there twice
+                share[slot.index(())] = max(0.0, 1.0 - sum(share) - part)
+        found.append(shares)
+    return found
 
 
 def _no_tokens(lattice: Lattice, dtype: torch.dtype) -> Tensor:

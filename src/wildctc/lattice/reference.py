@@ -20,8 +20,8 @@ from torch import Tensor
 from wildctc.lattice.arcs import ABSENT, Lattice, compute_dtype, each_arc, padded_rows
 
 
-class _Scores(NamedTuple):
-    """Log-probabilities of a batch."""
+class Scores(NamedTuple):
+    """Log-probabilities of a batch: of labels, of the blank and of ★."""
 
     token: Tensor  # (T, N, S)
     blank: Tensor  # (T, N)
@@ -39,8 +39,16 @@ class _Graph(NamedTuple):
     word_start: Tensor  # (N, S+1): the position where that word starts
 
 
-def _log_sum_over(x: Tensor, dim: int) -> Tensor:
-    """log-sum-exp along a dimension. Where all terms are −inf the gradient is 0; that of torch.logsumexp is NaN."""
+def log_sum_over(x: Tensor, dim: int) -> Tensor:
+    """log-sum-exp along a dimension. Where all terms are −inf the gradient is 0; that of torch.logsumexp is NaN.
+
+    Args:
+        x: Logarithms.
+        dim: The dimension that is summed over.
+
+    Returns:
+        The logarithms of the sums.
+    """
     if x.shape[dim] == 0:
         return x.sum(dim) + ABSENT
     top = x.detach().amax(dim, keepdim=True)
@@ -50,8 +58,16 @@ def _log_sum_over(x: Tensor, dim: int) -> Tensor:
     return torch.where(possible, top.squeeze(dim) + torch.where(possible, total, 1).log(), ABSENT)
 
 
-def _log_sum(*terms: Tensor) -> Tensor:
-    return _log_sum_over(torch.stack(torch.broadcast_tensors(*terms)), 0)
+def log_sum(*terms: Tensor) -> Tensor:
+    """Add numbers that are given as logarithms.
+
+    Args:
+        *terms: Of shapes that can be broadcast.
+
+    Returns:
+        The logarithm of the sum. Where all terms are −inf its gradient is 0.
+    """
+    return log_sum_over(torch.stack(torch.broadcast_tensors(*terms)), 0)
 
 
 def _make_graph(lattice: Lattice) -> _Graph:
@@ -97,21 +113,32 @@ def _make_graph(lattice: Lattice) -> _Graph:
     return _Graph(labels, repeat, bypass, self_loop, word, word_start)
 
 
-def _make_scores(lattice: Lattice, labels: Tensor) -> _Scores:
-    logits, blank = lattice.logits.to(compute_dtype(lattice.logits)), lattice.blank
+def make_scores(logits: Tensor, input_lengths: Tensor, blank: int, labels: Tensor) -> Scores:
+    """Compute the emissions (specification §2).
+
+    Args:
+        logits: (T, N, C).
+        input_lengths: (N,). Frames beyond them are not read.
+        blank: The label of the blank.
+        labels: (N, S).
+
+    Returns:
+        The log-probabilities, NaN in a frame that has no softmax.
+    """
+    logits = logits.to(compute_dtype(logits))
     frames, _, outputs = logits.shape
-    inside = torch.arange(frames, device=logits.device).unsqueeze(1) < lattice.input_lengths.to(logits.device)
+    inside = torch.arange(frames, device=logits.device).unsqueeze(1) < input_lengths.to(logits.device)
     logits = torch.where(inside.unsqueeze(2), logits, 0)  # padding may be NaN
     # relative to the largest of each frame, so that an offset common to all outputs does not cost precision
     top = logits.detach().amax(2, keepdim=True)
     logits = logits - torch.where(top.isfinite(), top, 0)
-    total = _log_sum_over(logits, 2)
+    total = log_sum_over(logits, 2)
     # a frame with a +inf or NaN logit, or with nothing but −inf, has no softmax: the utterance becomes NaN
     total = torch.where(top.squeeze(2).isinf(), math.nan, total)
     others = torch.cat([logits[:, :, :blank], logits[:, :, blank + 1 :]], 2)
-    star = _log_sum_over(others, 2) - math.log(max(outputs - 1, 1)) - total
+    star = log_sum_over(others, 2) - math.log(max(outputs - 1, 1)) - total
     index = labels.clamp(0, outputs - 1).expand(frames, *labels.shape)
-    return _Scores(logits.gather(2, index) - total.unsqueeze(2), logits[:, :, blank] - total, star)
+    return Scores(logits.gather(2, index) - total.unsqueeze(2), logits[:, :, blank] - total, star)
 
 
 def _shifted(x: Tensor) -> Tensor:
@@ -129,7 +156,7 @@ def log_likelihood(lattice: Lattice) -> Tensor:
         (N,): −inf if there are too few frames; NaN if a frame has no softmax, or a label or length is out of range.
     """
     graph = _make_graph(lattice)
-    scores = _make_scores(lattice, graph.labels)
+    scores = make_scores(lattice.logits, lattice.input_lengths, lattice.blank, graph.labels)
     size, width = graph.labels.shape
     device = lattice.logits.device
     first = torch.full((size, 1), ABSENT, dtype=scores.blank.dtype, device=device)
@@ -140,12 +167,12 @@ def log_likelihood(lattice: Lattice) -> Tensor:
     repeat = torch.cat([torch.zeros_like(first, dtype=torch.bool), graph.repeat], 1)
     input_lengths = lattice.input_lengths.to(device)
     for t in range(lattice.logits.shape[0]):
-        either = _log_sum(blank, token)
+        either = log_sum(blank, token)
         before = torch.where(repeat, ABSENT, _shifted(token))
         emission = torch.cat([first, scores.token[t]], 1)
-        next_blank = scores.blank[t].unsqueeze(1) + _log_sum(blank, token, star)
-        next_token = emission + _log_sum(token, _shifted(blank), _shifted(star), before)
-        next_star = scores.star[t].unsqueeze(1) + _log_sum(
+        next_blank = scores.blank[t].unsqueeze(1) + log_sum(blank, token, star)
+        next_token = emission + log_sum(token, _shifted(blank), _shifted(star), before)
+        next_star = scores.star[t].unsqueeze(1) + log_sum(
             star,
             graph.self_loop + either,
             bypass + _shifted(either),
@@ -156,14 +183,14 @@ def log_likelihood(lattice: Lattice) -> Tensor:
         token = torch.where(running, next_token, token)
         star = torch.where(running, next_star, star)
     last = lattice.target_lengths.to(device).clamp(0, width).unsqueeze(1)
-    total = _log_sum(*(x.gather(1, last) for x in (blank, token, star))).squeeze(1)
+    total = log_sum(*(x.gather(1, last) for x in (blank, token, star))).squeeze(1)
     if lattice.logits.numel() == 0:
         # without frames nothing depends on the logits, whose gradient, an empty tensor, must exist all the same
         total = total + lattice.logits.sum().to(total.dtype)
     return torch.where(_unreadable(lattice, graph, scores), math.nan, total)
 
 
-def _unreadable(lattice: Lattice, graph: _Graph, scores: _Scores) -> Tensor:
+def _unreadable(lattice: Lattice, graph: _Graph, scores: Scores) -> Tensor:
     """(N,) bool: utterances without a likelihood. Nothing is copied to the host."""
     device = lattice.logits.device
     lengths = lattice.target_lengths.to(device)
@@ -188,7 +215,7 @@ def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
     lattice = lattice._replace(logits=lattice.logits.double()).to_host()
     graph = _make_graph(lattice)
-    scores = _make_scores(lattice, graph.labels)
+    scores = make_scores(lattice.logits, lattice.input_lengths, lattice.blank, graph.labels)
     lost = _unreadable(lattice, graph, scores)
     frames, size, _ = lattice.logits.shape
     score = torch.full((size,), math.nan, dtype=torch.float64)
@@ -221,7 +248,7 @@ def _best_of(scores: list[Tensor], arcs: list[Tensor]) -> tuple[Tensor, Tensor, 
     return best, most, choice
 
 
-def _best_path_of(graph: _Graph, scores: _Scores, n: int, length: int, tokens: int) -> tuple[float, list[tuple]]:
+def _best_path_of(graph: _Graph, scores: Scores, n: int, length: int, tokens: int) -> tuple[float, list[tuple]]:
     """Score and (position, state, arc) of each frame of utterance n.
 
     `arcs` decides ties: TOKEN_ARC for each token arc of a path, minus 1 for each wildcard.

@@ -1,0 +1,215 @@
+"""A batch of `TranscriptGraph`s: checked, and in padded tensors (specification §10)."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, TypeGuard
+
+import torch
+from torch import Tensor
+
+from wildctc.lattice.arcs import ABSENT, Wildcards
+from wildctc.lattice.checks import Lengths, check_lengths, check_logits, lengths_of, on_device, shape_of
+from wildctc.lattice.transcripts import TranscriptGraph
+
+
+class GraphBatch(NamedTuple):
+    """A batch with transcripts that are graphs.
+
+    Attributes:
+        logits: (T, N, C).
+        graphs: N of them.
+        input_lengths: (N,) int64.
+        blank: The label of the blank.
+        bypass: (N, A) log-weights of the bypasses beside token arcs; None: absent.
+        self_loop: (N, Q) of the self-loops at states, −inf where there is none; None: absent.
+        word_bypass: (N, W) of the word bypasses; None: absent.
+        arc_weights: (N, A) log-weights that are added to those of the token arcs; None: nothing is added.
+    """
+
+    logits: Tensor
+    graphs: list[TranscriptGraph]
+    input_lengths: Tensor
+    blank: int
+    bypass: Tensor | None
+    self_loop: Tensor | None
+    word_bypass: Tensor | None
+    arc_weights: Tensor | None
+
+    @property
+    def target_lengths(self) -> Tensor:
+        """(N,) the tokens of the first writings."""
+        return torch.tensor([graph.length for graph in self.graphs], dtype=torch.int64)
+
+    @property
+    def widths(self) -> tuple[int, int, int]:
+        """The most token arcs, states and words of a graph."""
+        graphs = self.graphs
+        return (
+            max((len(g.arcs) for g in graphs), default=0),
+            max((g.num_states for g in graphs), default=1),
+            max((g.num_words for g in graphs), default=0),
+        )
+
+
+def are_graphs(targets: object) -> TypeGuard[Sequence[TranscriptGraph] | TranscriptGraph]:
+    """Tell whether targets are graphs.
+
+    Args:
+        targets: What the caller gives as targets.
+
+    Returns:
+        True for a `TranscriptGraph`, and for a list or tuple that holds one.
+    """
+    several = isinstance(targets, list | tuple) and any(isinstance(x, TranscriptGraph) for x in targets)
+    return several or isinstance(targets, TranscriptGraph)
+
+
+def list_of_graphs(targets: Sequence[TranscriptGraph] | TranscriptGraph, size: int | None) -> list[TranscriptGraph]:
+    """Check that targets are one graph for each utterance.
+
+    Args:
+        targets: A graph, or a list of them.
+        size: The number of utterances, if it is known.
+
+    Returns:
+        A list of graphs.
+
+    Raises:
+        TypeError: Something in the list is not a graph.
+        ValueError: There are not as many as utterances.
+    """
+    graphs = [targets] if isinstance(targets, TranscriptGraph) else list(targets)
+    for n, graph in enumerate(graphs):
+        if not isinstance(graph, TranscriptGraph):
+            raise TypeError(f"utterance {n}: a list of targets must hold TranscriptGraphs, got {type(graph).__name__}")
+    if size is not None and len(graphs) != size:
+        raise ValueError(f"there are {len(graphs)} graphs for N = {size} utterances; give one for each")
+    return graphs
+
+
+def check_no_lengths(target_lengths: object, words: object) -> None:
+    """Refuse what a graph contains already.
+
+    Args:
+        target_lengths: Must be None.
+        words: Must be None.
+
+    Raises:
+        ValueError: One of them was given.
+    """
+    for name, value in (("target_lengths", target_lengths), ("words", words)):
+        if value is not None:
+            raise ValueError(f"{name} must be None where targets are TranscriptGraphs, which contain them")
+
+
+def as_chain(graphs: Sequence[TranscriptGraph], alone: bool = False) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Turn graphs that are chains into the tensors that every function takes.
+
+    Args:
+        graphs: N graphs.
+        alone: Whether the result has no batch dimension.
+
+    Returns:
+        Padded targets (N, S), target_lengths (N,) and words (N, S); None if a graph is not a chain.
+    """
+    if not all(graph.is_chain for graph in graphs):
+        return None
+    width = max((len(graph.arcs) for graph in graphs), default=0)
+    rows = [[arc.label for arc in g.arcs] + [0] * (width - len(g.arcs)) for g in graphs]
+    words = [[arc.word for arc in g.arcs] + [-1] * (width - len(g.arcs)) for g in graphs]
+    lengths = torch.tensor([len(graph.arcs) for graph in graphs], dtype=torch.int64)
+    shape = (width,) if alone else (len(graphs), width)
+    targets, word_rows = (torch.tensor(x, dtype=torch.int64).reshape(shape) for x in (rows, words))
+    return targets, lengths, word_rows
+
+
+def as_graph_batch(
+    logits: Tensor,
+    targets: Sequence[TranscriptGraph] | TranscriptGraph,
+    input_lengths: Lengths,
+    blank: int,
+    wildcards: Wildcards | None,
+    arc_weights: Tensor | None = None,
+) -> GraphBatch:
+    """Check the arguments of a caller, and give each wildcard its weight.
+
+    Args:
+        logits: (T, N, C), or (T, C), which becomes a batch of one.
+        targets: One graph for each utterance.
+        input_lengths: (N,) frames of each utterance.
+        blank: The label of the blank.
+        wildcards: The weights of the wildcard arcs; None for none.
+        arc_weights: (N, A) log-weights that are added to those of the token arcs.
+
+    Returns:
+        The batch.
+
+    Raises:
+        ValueError: A label, a length, a weight or a shape is wrong. The message names utterance and arc.
+    """
+    check_logits(logits, blank)
+    if wildcards is not None and not isinstance(wildcards, Wildcards):
+        raise TypeError(f"wildcards must be Wildcards or None, got {wildcards!r:.60}")
+    one = logits.dim() == 2
+    logits = logits.unsqueeze(1) if one else logits
+    graphs = list_of_graphs(targets, logits.shape[1])
+    _check_labels(graphs, logits.shape[2], blank)
+    lengths = lengths_of(input_lengths, "input_lengths", len(graphs), logits.device)
+    check_lengths(lengths, "input_lengths", logits.shape[0], "T")
+    batch = GraphBatch(logits, graphs, lengths, blank, None, None, None, None)
+    given = wildcards or Wildcards()
+    arcs, states, words = batch.widths
+    counts = [(len(g.arcs), g.num_states, g.num_words) for g in graphs]
+    weights = [
+        _weight(name, getattr(given, name), width, [count[i] for count in counts], logits, one)
+        for i, (name, width) in enumerate((("bypass", arcs), ("self_loop", states), ("word_bypass", words)))
+    ]
+    if weights[1] is not None and given.self_loop_at == "word":
+        weights[1] = torch.where(_word_states(graphs, states).to(logits.device), weights[1], ABSENT)
+    added = _weight("arc_weights", arc_weights, arcs, [count[0] for count in counts], logits, one)
+    return batch._replace(bypass=weights[0], self_loop=weights[1], word_bypass=weights[2], arc_weights=added)
+
+
+def _check_labels(graphs: Sequence[TranscriptGraph], outputs: int, blank: int) -> None:
+    for n, graph in enumerate(graphs):
+        for i, arc in enumerate(graph.arcs):
+            if arc.label >= outputs or arc.label == blank:
+                why = "which is the blank" if arc.label == blank else f"must be at most C - 1 = {outputs - 1}"
+                raise ValueError(f"utterance {n}: arc {i} ({arc.source} → {arc.target}) has label {arc.label}, {why}")
+
+
+def _weight(
+    name: str, weight: float | Tensor | None, width: int, counts: list[int], logits: Tensor, one: bool
+) -> Tensor | None:
+    """(N, width) weights, −inf in padding."""
+    if weight is None or (not isinstance(weight, Tensor) and weight == ABSENT):
+        return None
+    size = len(counts)
+    if not isinstance(weight, Tensor):
+        weight = torch.full((), float(weight), dtype=torch.float64)
+    if one and weight.dim() == 1:
+        weight = weight.unsqueeze(0)
+    if not weight.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got {weight.dtype}")
+    if weight.dim() != 0 and (weight.dim() != 2 or weight.shape[0] != size or weight.shape[1] < width):
+        raise ValueError(f"{name} must be a number or a tensor ({size}, {width} or more), got {shape_of(weight)}")
+    weight = on_device(weight, logits.device)
+    each = weight.expand(size, width) if weight.dim() == 0 else weight[:, :width]
+    there = torch.arange(width) < torch.tensor(counts, dtype=torch.int64).reshape(-1, 1)
+    each = torch.where(there.to(logits.device), each, ABSENT)
+    if logits.device.type == "cpu":
+        bad = (each.isnan() | (each == math.inf)).nonzero()
+        if len(bad):
+            n, i = bad[0].tolist()
+            raise ValueError(f"utterance {n}: {name} weight {i} is {each[n, i].item()}, must be a number or -inf")
+    return each
+
+
+def _word_states(graphs: Sequence[TranscriptGraph], states: int) -> Tensor:
+    """(N, Q) bool: the start, the ends, and the states where a word starts or ends."""
+    found = torch.zeros(len(graphs), states, dtype=torch.bool)
+    for n, graph in enumerate(graphs):
+        at = [0, *(q for word in graph.words for q in (word.source, word.target))]
+        at += [q for q, weight in enumerate(graph.final) if weight > ABSENT]
+        found[n, at] = True
+    return found
