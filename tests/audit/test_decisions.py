@@ -6,7 +6,8 @@ import json
 import pytest
 from support.tones import read_rows, write_rows
 
-from wildctc.audit.decisions import apply_decisions, read_decisions
+from wildctc.audit.applying import apply_decisions
+from wildctc.audit.decisions import read_decisions
 from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
 
@@ -158,7 +159,7 @@ def test_cuts_are_corrected_in_their_supervisions(tmp_path):
     raw = "".join(json.dumps(row) + "\n" for row in rows).encode()
     (tmp_path / "cuts.jsonl.gz").write_bytes(gzip.compress(raw))
     write_rows(tmp_path / "decisions.jsonl", [fix("one", "satu", "dua"), fix("s1", "word 1", "word one")])
-    decisions = read_decisions(tmp_path / "decisions.jsonl")
+    decisions = {d.id: d for d in read_decisions(tmp_path / "decisions.jsonl")}
     result = apply_decisions(tmp_path / "cuts.jsonl.gz", decisions, tmp_path / "out.jsonl.gz")
     assert len(result.fixed) == 2
     texts = {u.id: u.text for u in load_manifest(tmp_path / "out.jsonl.gz")}

@@ -117,7 +117,7 @@ def test_a_full_storage_is_reported_when_loading_and_when_deciding(page, tmp_pat
 def test_a_damaged_entry_of_the_storage_hides_no_other(page):
     page.run("""() => { for (const [id, value] of Object.entries({
         english: "{", hindi: "null", tamil: '{"decision": "drop"}', emoji: '{"decision": "fix"}',
-        arabic: '{"decision": "accept"}' })) localStorage.setItem(app.decisions.prefix + id, value); }""")
+        arabic: '{"decision": "accept"}' })) localStorage.setItem(app.decisions.store.prefix + id, value); }""")
     page.page.reload()
     page.wait()
     assert page.run(MADE) == {"arabic": ["accept", None]}

@@ -29,11 +29,13 @@ from wildctc.probe.records import NotProbed, ProbedUtterance, stream_probe
 from wildctc.progress import progress
 from wildctc.scoring.error_rates import Errors, wer
 from wildctc.scoring.mismatch import HEARS_NOTHING, hopeless
+from wildctc.version import __version__
 
 ROWS_PER_FILE = 1000  # utterances in a file of rows
 LEAST_SCORE = 0.25  # findings with a lower score are not shown
 KINDS = ("changed", "extra", "missing")
 _DETAILS_PER_FILE = 50  # utterances in a file of details
+_MADE = Path("data", "made.json")  # what the report was made from
 _MAX_NAMED = 5  # utterances without sound that are named in the log; the others are counted
 
 _log = logging.getLogger(__name__)
@@ -101,10 +103,32 @@ def write_report(probe: str | Path, folder: str | Path, link: bool = False) -> A
         try:
             report = _Writer(probe, part, folder, link).write()
             _copy_page(part)
+            (part / _MADE).write_text(json.dumps(_origin(probe, link)))
             _replace(place, part)
         finally:
             shutil.rmtree(part, ignore_errors=True)
     return report
+
+
+def is_current(probe: str | Path, folder: str | Path) -> bool:
+    """Whether a folder has the report of a probe, with its sound, made by this version.
+
+    Args:
+        probe: The probe file.
+        folder: The folder of the report.
+
+    Returns:
+        True if there is nothing to make again.
+    """
+    try:
+        return bool(json.loads((Path(folder) / _MADE).read_text()) == _origin(Path(probe), link=False))
+    except (OSError, ValueError):
+        return False
+
+
+def _origin(probe: Path, link: bool) -> dict[str, Any]:
+    with probe.open("rb") as file:
+        return {"probe": hashlib.file_digest(file, "sha256").hexdigest(), "link": link, "version": __version__}
 
 
 class _Writer:

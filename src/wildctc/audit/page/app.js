@@ -7,9 +7,11 @@ const ALWAYS = ["u", "U", "/", "?"]; // keys that need no utterance
 const CONTEXT = 0.3; // seconds that are also played before and after missing speech or extra text
 
 class App {
-  constructor() {
+  constructor(decisions, team) {
     this.row = null;
-    this.decisions = new Decisions(report.info.key, (id) => this.changedElsewhere(id));
+    this.decisions = decisions;
+    this.team = team;
+    decisions.onchange = (id) => this.changedElsewhere(id);
     this.drafts = new Drafts(report.info.key);
     this.shortcuts = new Shortcuts();
     this.history = []; // for undo: lists of [row, its decision before]
@@ -19,7 +21,7 @@ class App {
     this.detail = new Detail(byName("detail"), this);
     this.list = new VirtualList(
       byName("list"),
-      (element, row) => showRow(element, row, this.decisions.of(row)?.decision, this.drafts.of(row) !== null),
+      (element, row) => showRow(element, row, this.decisions.shown(row), this.drafts.of(row) !== null, team.name),
       (row, event) => this.clicked(row, event),
     );
     byName("name").textContent = report.info.name;
@@ -28,19 +30,32 @@ class App {
     byName("load").onclick = () => byName("file").click();
     byName("file").onchange = (event) => this.load(event.target);
     byName("help").onclick = () => byName("about").showModal();
+    byName("recurring").onclick = () => showRecurring(this);
     byName("unstored").onclick = () => this.export();
     byName("show-all").onclick = () => {
       this.filters.clear();
       this.focus();
     };
     this.fillHelp();
+    if (team.served) this.showServer();
     document.addEventListener("keydown", (event) => this.key(event));
     this.refilter();
-    this.choose(this.list.rows.find((row) => !this.decisions.of(row)) ?? this.list.rows[0]);
+    this.choose(this.list.rows.find((row) => this.decisions.isOpen(row)) ?? this.list.rows[0]);
     this.focus();
-    if (!this.decisions.kept) say("This browser cannot store decisions: export them before you close the page.");
-    else if (this.decisions.unreadable)
-      say(`The browser's store is damaged: ${plural(this.decisions.unreadable, "decision")} cannot be read.`);
+    if (!this.decisions.store.kept) say("This browser cannot store decisions: export them before you close the page.");
+    else if (this.decisions.store.unreadable)
+      say(`The browser's store is damaged: ${plural(this.decisions.store.unreadable, "decision")} cannot be read.`);
+  }
+
+  // What only a page from a server has: names, and whether all is saved.
+  showServer() {
+    for (const id of ["saved", "reviewer", "team"]) byName(id).hidden = false;
+    byName("reviewer").textContent = this.team.name;
+    byName("reviewer").onclick = () => this.team.ask().then(() => location.reload());
+    byName("team").onclick = () => showTeam().catch((error) => say(error.message));
+    byName("where-stored").textContent = "Decisions are stored by the server, with your name. Others see them at once.";
+    this.decisions.store.onstate = () => this.decisions.store.showState();
+    this.decisions.store.showState();
   }
 
   // The focus goes to the fix, if one is being typed; else to the list.
@@ -71,7 +86,7 @@ class App {
       `${done.toLocaleString("en")} of ${report.rows.length.toLocaleString("en")} decided`;
     byName("progress").title = `${accept} accepted, ${fix} fixed, ${skip} skipped`;
     byName("export").disabled = done === 0;
-    const lost = this.decisions.unstored.size;
+    const lost = this.team.served ? 0 : this.decisions.unstored.size;
     byName("unstored").hidden = lost === 0;
     byName("unstored").textContent = `${lost.toLocaleString("en")} not stored: export`;
   }
@@ -151,6 +166,21 @@ class App {
     else say(`This utterance is ${DECISIONS[name]} already, and it is the last of the list. u undoes a decision.`);
   }
 
+  // Fix a recurring finding in all these utterances; one undo takes all of it back.
+  fixAll(issue, rows) {
+    const fixes = rows.map((row) => [row, fixOneMore(row, this.decisions.of(row), issue)]);
+    this.history.push(fixes.map(([row, decision]) => [row, this.decisions.set(row, decision)]));
+    this.undone = [];
+    this.changed(rows);
+    say(`${plural(rows.length, "utterance")} fixed: ${patternText(issue)}. u undoes it.`);
+  }
+
+  // Take over what another reviewer decided.
+  adopt(made) {
+    this.detail.closeEditor();
+    this.record({ decision: made.decision, fixed: made.fixed }, 0);
+  }
+
   // A click on the button of the decision that was made takes it back.
   toggle(name) {
     if (name === "fix" || this.decisions.of(this.row)?.decision !== name) return this.decide(name);
@@ -174,7 +204,7 @@ class App {
     if (step && next) this.choose(next);
     this.changed([row]);
     this.focus();
-    if (this.decisions.unstored.has(row.id))
+    if (!this.team.served && this.decisions.unstored.has(row.id))
       say("The browser's storage is full: this decision is not stored. Export all decisions before you close the page.");
     else if (step && !next && decision && this.row === row) say("That was the last utterance of the list.");
   }
@@ -202,8 +232,10 @@ class App {
     this.refilter(true);
     if (this.row?.id !== id) return;
     this.detail.showDecision();
-    const made = this.decisions.of(this.row);
-    say(`Another window has ${made ? DECISIONS[made.decision] : "undone the decision on"} this utterance.`);
+    const newest = [this.decisions.of(this.row), ...this.decisions.othersOf(this.row)].filter(Boolean);
+    const made = newest.sort((a, b) => (a.at < b.at ? 1 : -1))[0];
+    const who = made?.reviewer && made.reviewer !== this.team.name ? made.reviewer : "Another window";
+    say(`${who} has ${made ? DECISIONS[made.decision] : "undone the decision on"} this utterance.`);
   }
 
   export() {
@@ -303,8 +335,11 @@ class App {
 
 byName("count").textContent = "Loading…";
 loadReport()
-  .then(() => {
-    window.app = new App();
+  .then(async () => {
+    const team = new Team();
+    if (team.served && !team.name) await team.ask();
+    const store = team.served ? new ServerStore(report.info.key, team) : new BrowserStore(report.info.key);
+    window.app = new App(await new Decisions(store, team).open(), team);
   })
   .catch((error) => {
     byName("count").textContent = error.message;

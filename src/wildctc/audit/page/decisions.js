@@ -1,5 +1,8 @@
-// Decisions are stored in the browser, with one entry for each utterance, so that two windows do not overwrite each
-// other's decisions. All pages opened from disk share one store, so each entry starts with the report's key.
+// The decisions of this reviewer and of others. Where they are kept is the business of a store: the browser's own
+// (browser_store.js), or a server (server_store.js). A store has
+//   open(take)           reads what is there; then and later calls take(id, decision, mine, live)
+//   save(row, decision)  keeps a decision; null takes it back
+//   waiting              the ids of decisions that are not kept yet
 "use strict";
 
 const DECISIONS = { accept: "accepted", fix: "fixed", skip: "skipped" };
@@ -10,76 +13,95 @@ function isDecision(value) {
   return value.decision !== "fix" || (typeof value.fixed === "string" && value.fixed.trim() !== "");
 }
 
+const sameDecision = (a, b) => a.decision === b.decision && (a.fixed ?? null) === (b.fixed ?? null);
+
 class Decisions {
-  // onchange(id): another window of this report has changed a decision.
-  constructor(key, onchange) {
-    this.prefix = `wildctc-audit/${key}/`;
-    this.made = new Map(); // id → {decision, fixed, at}
-    this.unstored = new Set(); // ids whose last change could not be stored
-    this.unreadable = 0; // stored entries that are no decisions
-    this.kept = true; // whether the browser has a store at all
-    try {
-      for (let i = 0; i < localStorage.length; i++) this.take(localStorage.key(i));
-    } catch {
-      this.kept = false;
-    }
-    window.addEventListener("storage", (event) => {
-      if (!event.key?.startsWith(this.prefix)) return;
-      this.take(event.key);
-      onchange(event.key.slice(this.prefix.length));
+  // team: who reviews what (reviewers.js).
+  constructor(store, team) {
+    this.store = store;
+    this.team = team;
+    this.made = new Map(); // id → {decision, fixed, at}: those of this reviewer
+    this.others = new Map(); // id → Map of reviewer → decision
+    this.onchange = () => {}; // (id): another window or reviewer has changed a decision
+  }
+
+  async open() {
+    await this.store.open((id, decision, mine, live) => {
+      if (mine) this.put(this.made, id, decision);
+      else {
+        if (!this.others.has(id)) this.others.set(id, new Map());
+        this.put(this.others.get(id), decision.reviewer, decision.decision ? decision : null);
+      }
+      if (live) this.onchange(id);
     });
+    return this;
   }
 
-  take(name) {
-    if (!name.startsWith(this.prefix)) return;
-    const id = name.slice(this.prefix.length);
-    const value = localStorage.getItem(name);
-    if (value === null) return void this.made.delete(id);
-    if (!report.byId.has(id)) return;
-    let decision = null;
-    try {
-      decision = JSON.parse(value);
-    } catch {
-      // counted below
-    }
-    if (isDecision(decision)) this.made.set(id, decision);
-    else this.unreadable++;
+  put(map, key, decision) {
+    if (decision) map.set(key, decision);
+    else map.delete(key);
   }
 
+  get unstored() {
+    return this.store.waiting;
+  }
+
+  // This reviewer's decision.
   of(row) {
     return this.made.get(row.id) ?? null;
+  }
+
+  othersOf(row) {
+    return [...(this.others.get(row.id)?.values() ?? [])];
+  }
+
+  // What the list shows: this reviewer's decision, or the newest of the others.
+  shown(row) {
+    return this.of(row) ?? this.othersOf(row).sort((a, b) => (a.at < b.at ? 1 : -1))[0] ?? null;
+  }
+
+  // Whether this reviewer still has to decide.
+  isOpen(row) {
+    if (this.of(row)) return isPartlyFixed(row, this.of(row));
+    const whose = this.team.assigned(row);
+    return whose.includes(this.team.name) || this.othersOf(row).length < Math.max(1, whose.length);
+  }
+
+  // Whether reviewers disagree. A skip disagrees with nobody.
+  inConflict(row) {
+    const judged = [this.of(row), ...this.othersOf(row)].filter((made) => made && made.decision !== "skip");
+    return judged.some((made) => !sameDecision(made, judged[0]));
   }
 
   // decision: {decision, fixed}, or null for none. Returns the decision before.
   set(row, decision) {
     const before = this.of(row);
-    if (decision) this.made.set(row.id, { at: new Date().toISOString(), ...decision });
-    else this.made.delete(row.id);
-    try {
-      if (decision) localStorage.setItem(this.prefix + row.id, JSON.stringify(this.made.get(row.id)));
-      else localStorage.removeItem(this.prefix + row.id);
-      this.unstored.delete(row.id);
-    } catch {
-      this.unstored.add(row.id);
-    }
+    const { name } = this.team;
+    const made = decision && { at: new Date().toISOString(), ...decision, ...(name && { reviewer: name }) };
+    this.put(this.made, row.id, made);
+    this.store.save(row, made);
     return before;
   }
 
+  // The rows with at least one decision.
   counts() {
     const counts = { accept: 0, fix: 0, skip: 0 };
-    for (const { decision } of this.made.values()) counts[decision]++;
+    for (const id of new Set([...this.made.keys(), ...this.others.keys()])) {
+      const made = this.shown(report.byId.get(id));
+      if (made) counts[made.decision]++;
+    }
     return counts;
   }
 
   // All decisions as JSON lines, in the order of the manifest.
   toLines() {
     const lines = [];
-    for (const row of report.rows) {
-      const made = this.of(row);
-      if (!made) continue;
-      const { decision, fixed, at } = made;
-      lines.push(JSON.stringify({ id: row.id, decision, text: row.text, fixed, at, report: report.info.key }));
-    }
+    for (const row of report.rows)
+      for (const made of [this.of(row), ...this.othersOf(row)].filter(Boolean)) {
+        const { decision, fixed, at, reviewer, reason, comment } = made;
+        const about = { at, reviewer, reason, comment, report: report.info.key };
+        lines.push(JSON.stringify({ id: row.id, decision, text: row.text, fixed, ...about }));
+      }
     return lines.map((line) => `${line}\n`).join("");
   }
 
@@ -93,7 +115,7 @@ class Decisions {
   // Whether a decision of a file differs from the one that was made here and is not newer.
   isOlder(row, given) {
     const made = this.of(row);
-    if (!made || (made.decision === given.decision && (made.fixed ?? null) === (given.fixed ?? null))) return false;
+    if (!made || sameDecision(made, given)) return false;
     return !(Date.parse(given.at) > Date.parse(made.at));
   }
 }

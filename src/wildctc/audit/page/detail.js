@@ -23,6 +23,7 @@ class Detail {
     );
     this.findings = make("ol", { class: "findings" });
     this.fixed = make("p", { class: "fixed", hidden: true });
+    this.others = make("ul", { class: "others", "aria-label": "Decisions of other reviewers", hidden: true });
     this.editor = new Editor({
       save: (text) => act.save(text),
       close: () => this.closeEditor(),
@@ -69,7 +70,7 @@ class Detail {
 
   build() {
     this.bar = make("div", { class: "buttons" }, ...this.buttons);
-    this.foot = make("div", { class: "foot" }, this.fixed, this.bar);
+    this.foot = make("div", { class: "foot" }, this.others, this.fixed, this.bar);
     this.element.append(
       (this.scroll = make(
         "div",
@@ -212,6 +213,7 @@ class Detail {
       button.setAttribute("aria-pressed", String(button.classList.contains(made?.decision)));
     this.fixed.hidden = made?.decision !== "fix";
     if (!this.fixed.hidden) this.fixed.replaceChildren("Fixed: ", make("bdi", {}, made.fixed));
+    showOthers(this.others, made, this.decisions.othersOf(this.row), (other) => this.act.adopt(other));
     const draft = this.editing ? null : this.drafts.of(this.row);
     if (draft === null) return;
     this.fixed.hidden = false;

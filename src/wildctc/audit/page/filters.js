@@ -1,12 +1,21 @@
 // Chooses the utterances that the list shows, and their order.
 "use strict";
 
-const CHOICES = { all: "All decisions", undecided: "Undecided", accept: "Accepted", fix: "Fixed", skip: "Skipped" };
+const CHOICES = {
+  all: "All decisions",
+  undecided: "Undecided",
+  accept: "Accepted",
+  fix: "Fixed",
+  skip: "Skipped",
+  conflict: "In conflict",
+};
 
 class Filters {
   constructor(decisions, onchange) {
     this.decisions = decisions;
     this.fillSpeakers();
+    byName("whose").hidden = !decisions.team.names.length;
+    if (decisions.team.names.length) byName("whose").value = "mine";
     byName("decision").append(...Object.entries(CHOICES).map(([value, text]) => make("option", { value }, text)));
     this.boxes = KINDS.map((kind) => {
       const box = make("input", { type: "checkbox", value: kind });
@@ -26,14 +35,14 @@ class Filters {
 
   changed() {
     byName("score-shown").value = byName("score").value;
-    const used = [byName("speaker").value, byName("decision").value !== "all", Number(byName("score").value)];
+    const used = [byName("speaker").value, byName("whose").value, byName("decision").value !== "all", Number(byName("score").value)];
     const count = used.filter(Boolean).length + this.boxes.filter(({ box }) => box.checked).length;
     byName("more").textContent = count ? `Filters (${count})` : "Filters";
     this.onchange();
   }
 
   clear() {
-    byName("search").value = byName("speaker").value = "";
+    byName("search").value = byName("speaker").value = byName("whose").value = "";
     byName("decision").value = "all";
     byName("score").value = 0;
     for (const { box } of this.boxes) box.checked = false;
@@ -54,11 +63,13 @@ class Filters {
     const least = Number(byName("score").value);
     const speaker = byName("speaker").value;
     const choice = byName("decision").value;
+    const mine = byName("whose").value && this.decisions.team.name;
     const words = fold(byName("search").value).split(/\s+/).filter(Boolean);
     const kinds = this.boxes.flatMap(({ box }, kind) => (box.checked ? [kind] : []));
     const passing = report.rows.filter(
       (row) =>
         (!speaker || row.speaker === Number(speaker)) &&
+        (!mine || this.decisions.team.assigned(row).includes(mine)) &&
         this.decided(row, choice) &&
         words.every((word) => searchText(row).includes(word)),
     );
@@ -78,14 +89,16 @@ class Filters {
 
   decided(row, choice) {
     if (choice === "all") return true;
-    return (this.decisions.of(row)?.decision ?? "undecided") === choice;
+    if (choice === "undecided") return this.decisions.isOpen(row);
+    if (choice === "conflict") return this.decisions.inConflict(row);
+    return this.decisions.shown(row)?.decision === choice;
   }
 
   get narrowed() {
     return (
       this.boxes.some(({ box }) => box.checked) ||
       Number(byName("score").value) > 0 ||
-      ["search", "speaker"].some((id) => byName(id).value) ||
+      ["search", "speaker", "whose"].some((id) => byName(id).value) ||
       byName("decision").value !== "all"
     );
   }

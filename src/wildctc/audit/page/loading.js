@@ -12,7 +12,8 @@ async function loadDecisions(decisions, text) {
   const before = [...given].map(([row, decision]) => [row, decisions.set(row, decision)]);
   const parts = [`${plural(given.size, "decision")} loaded`];
   if (choice === "newer") parts.push(`${older.length} newer ones kept`);
-  const lost = [...given.keys()].filter((row) => decisions.unstored.has(row.id)).length;
+  const kept = decisions.team.served ? () => true : (row) => !decisions.unstored.has(row.id);
+  const lost = [...given.keys()].filter((row) => !kept(row)).length;
   if (lost) parts.push(`${lost} of them could not be stored, because the browser's storage is full: export them`);
   if (unknown.length) parts.push(`${unknown.length} for utterances that are not in this report`);
   if (changed.length) parts.push(`refused, because the transcript is different now: ${nameSome(changed)}`);

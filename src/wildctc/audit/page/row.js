@@ -1,8 +1,8 @@
 // One row of the list.
 "use strict";
 
-// made: the decision, if there is one ("accept", "fix" or "skip"). begun: whether a fix was begun and not saved.
-function showRow(element, row, made, begun) {
+// made: the decision, if there is one. begun: whether a fix was begun and not saved. me: this reviewer's name.
+function showRow(element, row, made, begun, me) {
   element.querySelectorAll(".excerpt").forEach(unshade);
   const excerpt = make("div", { class: "excerpt", dir: "auto" });
   showTranscript(excerpt, row, excerptStart(row));
@@ -24,7 +24,9 @@ function showRow(element, row, made, begun) {
           n > 0 &&
           make("span", { class: `sign ${kind}`, title: KIND_NAMES[kind] }, `${KIND_SIGNS[kind]}${n > 1 ? n : ""}`),
       ),
-      (made || begun) && make("span", { class: `made ${made ?? "draft"}` }, made ? DECISIONS[made] : "draft"),
+      (made || begun) &&
+        make("span", { class: `made ${made?.decision ?? "draft"}` }, made ? DECISIONS[made.decision] : "draft"),
+      made?.reviewer && made.reviewer !== me && make("bdi", { class: "by" }, made.reviewer),
     ),
     excerpt,
     make(
