@@ -26,7 +26,14 @@ from wildctc.training.config import apply_arguments, load_recipe, shipped_recipe
 from wildctc.training.loop import train
 
 # Lines that cannot run in a test: they install, need a GPU, or start something that a test of its own covers.
-NOT_RUN = ("pip install ", "make ", "wildctc selftest --device cuda", "wildctc reproduce ", "python benchmarks/")
+NOT_RUN = (
+    "pip install ",
+    "make ",
+    "wildctc selftest --device cuda",
+    "wildctc reproduce ",
+    "python benchmarks/",
+    "lmplz ",
+)
 
 SMALL = """--encoder.d_model 32 --encoder.heads 2 --encoder.blocks 1 --encoder.ff_dim 64 --encoder.kernel 7
 --optimizer.lr 1e-2 --optimizer.warmup_steps 20 --optimizer.decay cosine --data.batch_seconds 8 --data.workers 0
@@ -125,12 +132,21 @@ def recordings(folder: Path) -> None:
     write_rows(folder / "claimed.jsonl", rows)
 
 
+def language_model(folder: Path) -> None:
+    """lm.arpa, as lmplz writes it, and hotwords.txt."""
+    words = "-1\t<unk>\n0\t<s>\t0\n-1\t</s>\n-1\tbad\t0\n-1\tcafe\t0\n"
+    bigrams = "\\2-grams:\n-0.1\tbad cafe\n"
+    (folder / "lm.arpa").write_text(f"\\data\\\nngram 1=5\nngram 2=1\n\n\\1-grams:\n{words}\n{bigrams}\n\\end\\\n")
+    (folder / "hotwords.txt").write_text("bad cafe\n")
+
+
 def decided(folder: Path) -> None:
-    """data/mine, prepared, and report-decisions.jsonl: what a person said about two of its transcripts."""
+    """data/mine, prepared, and what two people said about its transcripts: report- and ann-decisions.jsonl."""
     assert shell("wildctc prepare jsonl speech/ data/mine", folder).returncode == 0
     first, second, *_ = read_rows(folder / "speech/manifest.jsonl")
     fix = {"id": first["id"], "decision": "fix", "text": first["text"], "fixed": "bad cafe"}
     write_rows(folder / "report-decisions.jsonl", [fix, {**second, "decision": "accept"}])
+    write_rows(folder / "ann-decisions.jsonl", [fix | {"reviewer": "ann"}])
 
 
 # The pages that are run, and what each needs in its folder besides speech/.
@@ -138,7 +154,7 @@ PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "README.md": [],
     "training.md": [kaldi, librispeech, references],
     "choosing.md": [],
-    "using-the-model.md": [trained, recordings],
+    "using-the-model.md": [trained, recordings, language_model],
     "audit.md": [trained, decided],
     "cleaning.md": [trained, decided],
     "noise-rates.md": [],

@@ -12,6 +12,7 @@ from wildctc.commands import (
     clean,
     compare,
     corrupt,
+    decisions,
     decode,
     demo,
     disagree,
@@ -24,6 +25,7 @@ from wildctc.commands import (
     selftest,
     train,
     transcribe,
+    tune,
 )
 
 # In the order of `wildctc --help`.
@@ -31,6 +33,7 @@ COMMANDS = (
     prepare,
     train,
     decode,
+    tune,
     score,
     compare,
     transcribe,
@@ -38,6 +41,7 @@ COMMANDS = (
     graph,
     probe,
     audit,
+    decisions,
     apply_fixes,
     clean,
     disagree,

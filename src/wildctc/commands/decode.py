@@ -12,9 +12,11 @@ from wildctc.commands.options import (
     Add,
     add_limit_option,
     add_manifest_options,
+    add_rescoring_options,
     add_trust_option,
     add_workers_option,
     load_model_or_last,
+    rescorer,
     warn_about_references,
 )
 from wildctc.errors import WildCTCError
@@ -37,6 +39,8 @@ def register(add: Add) -> None:
         help="the file to write, or to resume (default: RUN/hyp/<manifest>.jsonl, where `compare RUN` looks)",
     )
     p.add_argument("--beam", type=int, default=10, help="prefixes kept (default 10); 1 is greedy")
+    p.add_argument("--nbest", type=int, default=1, metavar="N", help="write the N best texts with their scores")
+    add_rescoring_options(p)
     p.add_argument("--cache", metavar="DIR", help="folder of computed features")
     add_workers_option(p)
     add_trust_option(p)
@@ -49,9 +53,14 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.recognizer.batch import decode_manifest
     from wildctc.scoring.error_rates import score
 
-    for name, value, least in (("--beam", options.beam, 1), ("--workers", options.workers, 0)):
+    for name, value, least in (
+        ("--beam", options.beam, 1),
+        ("--nbest", options.nbest, 1),
+        ("--workers", options.workers, 0),
+    ):
         if value < least:
             raise WildCTCError(f"{name} must be at least {least}, got {value}")
+    chooses = rescorer(options)
     with process_group() as processes:
         model, folder = load_model_or_last(options)
         utterances = load_manifest(options.manifest, options.split, options.audio_root)
@@ -62,6 +71,8 @@ def run(options: argparse.Namespace) -> None:
             utterances,
             output,
             beam=options.beam,
+            rescorer=chooses,
+            nbest=options.nbest,
             processes=processes,
             cache=options.cache,
             workers=options.workers,

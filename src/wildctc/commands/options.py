@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from wildctc.cores import available_cores
+from wildctc.errors import WildCTCError
 from wildctc.text.normalisation import Normalizer
 
 if TYPE_CHECKING:
+    from wildctc.recognizer.language_model import Rescorer
     from wildctc.recognizer.model import Recognizer
     from wildctc.scoring.mismatch import Outside
 
@@ -99,6 +101,46 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
         help="allow a front end that RUN names and that is a file, a folder or on the Hugging Face hub; what you have "
         "trained with on this machine is allowed anyway",
     )
+
+
+def add_rescoring_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how to choose among the texts of a beam.
+
+    Args:
+        parser: of the command.
+    """
+    parser.add_argument("--lm", metavar="FILE", help="n-gram model over words: ARPA, or KenLM's binary")
+    parser.add_argument("--lm-weight", type=float, default=0.5, help="of --lm (default 0.5); see `wildctc tune`")
+    parser.add_argument("--word-score", type=float, default=0.0, help="added for each word (default 0)")
+    parser.add_argument("--hotwords", metavar="FILE", help="words or phrases that are expected, one on each line")
+    parser.add_argument("--boost", type=float, default=3.0, help="added for each hotword in a text (default 3)")
+
+
+def rescorer(options: argparse.Namespace) -> Rescorer | None:
+    """Make what chooses among the texts of a beam.
+
+    Args:
+        options: of a command with `add_rescoring_options` and --beam.
+
+    Returns:
+        The rescorer; None if no option asks for one.
+    """
+    if options.lm is None and options.hotwords is None and not options.word_score:
+        return None
+    from wildctc.json_lines import read_lines
+    from wildctc.recognizer.language_model import LanguageModel, Rescorer
+
+    if options.beam == 1:
+        raise WildCTCError("--lm, --word-score and --hotwords choose among the texts of a beam; --beam 1 has one text")
+    hotwords: tuple[str, ...] = ()
+    if options.hotwords is not None:
+        lines = (" ".join(line.split()) for _, line in read_lines(options.hotwords))
+        hotwords = tuple(dict.fromkeys(line for line in lines if line))
+        if not hotwords:
+            raise WildCTCError(f"{options.hotwords}: no hotwords in it")
+    lm = LanguageModel(options.lm) if options.lm is not None else None
+    weight = options.lm_weight if lm else 0.0
+    return Rescorer(lm, weight, options.word_score, hotwords, options.boost if hotwords else 0.0)
 
 
 def load_model(options: argparse.Namespace) -> Recognizer:

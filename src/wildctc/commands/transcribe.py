@@ -8,10 +8,11 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wildctc.commands.options import Add, add_trust_option, load_model
+from wildctc.commands.options import Add, add_rescoring_options, add_trust_option, load_model, rescorer
 from wildctc.errors import MissingExtra, WildCTCError
 
 if TYPE_CHECKING:
+    from wildctc.recognizer.language_model import Rescorer
     from wildctc.recognizer.model import Recognizer
     from wildctc.recognizer.transcription import Transcript
 
@@ -29,6 +30,7 @@ def register(add: Add) -> None:
     p.add_argument("-o", "--output", metavar="DIR", help="write DIR/<name of FILE>.{txt,json,srt,vtt}; default: print")
     p.add_argument("--channel", type=int, metavar="N", help="take channel N, counted from 0 (default: mix all)")
     p.add_argument("--beam", type=int, default=10, help="prefixes kept (default 10); 1 is greedy")
+    add_rescoring_options(p)
     add_trust_option(p)
 
 
@@ -38,12 +40,12 @@ def run(options: argparse.Namespace) -> None:
 
     if options.beam < 1:
         raise WildCTCError(f"--beam must be at least 1, got {options.beam}")
-    files, outputs = options.files, _outputs(options)
+    files, outputs, chooses = options.files, _outputs(options), rescorer(options)
     model = load_model(options)
     bad: dict[str, str] = {}  # file → what is wrong with it
     for file in progress(files, unit="file", leave=False) if options.output and len(files) > 1 else files:
         try:
-            text = _formatted(_transcribe(model, file, options), file, options.format)
+            text = _formatted(_transcribe(model, file, options, chooses), file, options.format)
         except MissingExtra:
             raise
         except WildCTCError as error:  # the other files are transcribed all the same
@@ -84,14 +86,14 @@ def _outputs(options: argparse.Namespace) -> dict[str, Path]:
     return outputs
 
 
-def _transcribe(model: Recognizer, file: str, options: argparse.Namespace) -> Transcript:
+def _transcribe(model: Recognizer, file: str, options: argparse.Namespace, chooses: Rescorer | None) -> Transcript:
     from wildctc.audio.recordings import open_recording
     from wildctc.audio.segmentation import LONGEST
     from wildctc.progress import progress
     from wildctc.recognizer.transcription import join, transcribe_pieces
 
     sound = open_recording(file, channel=options.channel)
-    pieces = transcribe_pieces(model, sound, options.beam)
+    pieces = transcribe_pieces(model, sound, options.beam, chooses)
     if sound.duration <= LONGEST:
         return join(pieces)
     found = []

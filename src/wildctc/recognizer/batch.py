@@ -20,13 +20,19 @@ from wildctc.features.cache import FeatureCache
 from wildctc.features.front_end import FrontEnd, NotFinite, extract
 from wildctc.files import check_writable
 from wildctc.progress import RealTime, progress
-from wildctc.recognizer.decoding import best_hypothesis
+from wildctc.recognizer.language_model import Rescorer, find_texts
 from wildctc.recognizer.model import Recognizer
 from wildctc.recognizer.partials import Partials, left_out, manifest_digest
 from wildctc.scoring.hypotheses import Decoded, hyp_row, read_hyp_file
 
 _log = logging.getLogger(__name__)
-_DECIDING = {"weights": "another model", "beam": "another beam", "utterances": "another manifest"}
+_DECIDING = {
+    "weights": "another model",
+    "beam": "another beam",
+    "utterances": "another manifest",
+    "rescoring": "another language model, weight or hotword",
+    "nbest": "another --nbest",
+}
 BATCH_SECONDS = 120.0  # of padded audio that go through the encoder at once
 
 
@@ -36,6 +42,8 @@ def decode_manifest(
     output: Path,
     *,
     beam: int = 10,
+    rescorer: Rescorer | None = None,
+    nbest: int = 1,
     processes: Processes = ALONE,
     cache: str | Path | None = None,
     workers: int = 1,
@@ -50,6 +58,8 @@ def decode_manifest(
         utterances: The manifest's utterances.
         output: The file to write. Until all is done, the rows are in `output`.*.partial.
         beam: Prefixes kept; 1 is greedy.
+        rescorer: Chooses among the beam's texts; None takes the most probable.
+        nbest: Texts to write for each utterance.
         processes: The processes that share the work.
         cache: A folder of computed features; None computes them.
         workers: Data-loading processes.
@@ -61,6 +71,7 @@ def decode_manifest(
     """
     check_writable(output)
     settings = {"weights": model.fingerprint(), "beam": beam, "utterances": manifest_digest(utterances)}
+    settings |= {"rescoring": rescorer.settings() if rescorer else None, "nbest": nbest}
     partials = Partials(output, "decode", settings, _DECIDING, processes)
     done = partials.done()
     if done:
@@ -68,7 +79,10 @@ def decode_manifest(
     # Share all utterances first, then remove those that are done: the batches, and with them the last bits, are then
     # the same as in a call that was not stopped.
     mine = [u for u in processes.share(sorted(utterances, key=_by_duration)) if u.id not in done]
-    batches = _decode_batches(model, mine, beam=beam, references=_have_text(utterances), cache=cache, workers=workers)
+    batches = _decode_batches(
+        model, mine, beam=beam, rescorer=rescorer, nbest=nbest, references=_have_text(utterances), cache=cache,
+        workers=workers,
+    )  # fmt: skip
     partials.append(map(_row, batch) for batch in batches)
     partials.merge(u.id for u in utterances)
     rejects, by_id = Rejects(max_bad), {u.id: u for u in utterances}
@@ -123,6 +137,8 @@ def _decode_batches(
     utterances: Sequence[Utterance],
     *,
     beam: int = 10,
+    rescorer: Rescorer | None = None,
+    nbest: int = 1,
     references: bool = True,
     cache: str | Path | None = None,
     workers: int = 1,
@@ -133,22 +149,29 @@ def _decode_batches(
     """
     bad = Collected()
     for batch in logits_batches(model, utterances, bad, cache=cache, workers=workers):
-        found = [_decode(model, utterance, logits, beam, references) for utterance, logits in batch]
+        found = [_decode(model, utterance, logits, beam, rescorer, nbest, references) for utterance, logits in batch]
         yield [*bad.take(), *found]
     yield [*bad.take()]
 
 
 def _decode(
-    model: Recognizer, utterance: Utterance, logits: torch.Tensor, beam: int, references: bool
+    model: Recognizer,
+    utterance: Utterance,
+    logits: torch.Tensor,
+    beam: int,
+    rescorer: Rescorer | None,
+    nbest: int,
+    references: bool,
 ) -> Decoded | UtteranceError:
     try:
-        best = best_hypothesis(logits, model.units, beam)
+        found = find_texts(logits, model.units, beam, rescorer, nbest)
     except MissingExtra:
         raise
     except WildCTCError as error:  # logits that are not numbers
         return UtteranceError(utterance, str(error))
     given = (model.units.normalizer(utterance.text),) if references else ()
-    return Decoded(utterance.id, best.text, given, best.score)
+    others = tuple((h.text, h.score) for h in found) if nbest > 1 else ()
+    return Decoded(utterance.id, found[0].text, given, found[0].score, others)
 
 
 def _by_duration(utterance: Utterance) -> float:

@@ -14,7 +14,7 @@ from wildctc.audio.recordings import Recording
 from wildctc.errors import WildCTCError
 from wildctc.features.front_end import FrontEnd, NotFinite, extract
 from wildctc.lattice.align import wildcard_align
-from wildctc.recognizer.decoding import best_hypothesis
+from wildctc.recognizer.language_model import Rescorer, find_texts
 from wildctc.text.units import Units
 
 
@@ -98,13 +98,16 @@ class Transcriber(Protocol):
         ...
 
 
-def transcribe_pieces(model: Transcriber, sound: Recording, beam: int = 10) -> Iterator[Transcript]:
+def transcribe_pieces(
+    model: Transcriber, sound: Recording, beam: int = 10, rescorer: Rescorer | None = None
+) -> Iterator[Transcript]:
     """Transcribe a recording piece by piece. It is cut at pauses.
 
     Args:
         model: The recogniser.
         sound: The recording.
         beam: Prefixes kept; 1 is greedy.
+        rescorer: Chooses among the beam's texts; None takes the most probable.
 
     Yields:
         The transcript of each piece. The times of words count from the start of the recording.
@@ -117,7 +120,7 @@ def transcribe_pieces(model: Transcriber, sound: Recording, beam: int = 10) -> I
             [logits] = model.batch_logits([extract(model.front_end, wave)])
         except NotFinite as error:
             raise WildCTCError(f"{sound.name}: {error}") from None
-        best = best_hypothesis(logits, model.units, beam)
+        [best] = find_texts(logits, model.units, beam, rescorer)
         times = [start + second for second in model.times(len(logits), end - start)]
         words = time_words(logits, best.ids, model.units, times)
         yield Transcript(best.text, words, best.score, end - start)
