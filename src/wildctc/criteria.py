@@ -219,7 +219,7 @@ class Settings:
         eps: See `alpha`.
         epoch_scale: The speed of an epoch schedule: epoch e counts as 1 + (e − 1) · epoch_scale.
         families: Which noise rates there are: "token", "unwritten", "word".
-        rate: Their first value, and the mean of their prior.
+        rate: Their first value.
         prior: How many tokens, positions or words the prior of a noise rate is worth.
     """
 
@@ -422,7 +422,7 @@ class Criterion:
         """Give the state of the schedule, for a checkpoint.
 
         Returns:
-            Numbers by name; entropies are NaN before the first epoch. With noise rates also "rates", lists of numbers.
+            Numbers by name; entropies are NaN before the first epoch. Once noise rates have counted, also "rates".
         """
         first, smooth = self.entropy_decay.first, self.entropy_decay.smooth
         nan = math.nan
@@ -431,7 +431,7 @@ class Criterion:
             "h_0": nan if first is None else first,
             "h_bar": nan if smooth is None else smooth,
         }
-        if self.rates is None:
+        if self.rates is None or not self.rates.has_counted:  # a branch of plain CTC has its own first rates
             return state
         return state | {"held_out_loss": self.held_out_loss, "rates": self.rates.state_dict()}
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from wildctc.lattice.noise import NoiseCounts, NoiseRates
 
 FAMILIES = ("token", "unwritten", "word")
+PRIOR_MEAN = 1e-3  # what the prior expects of a corpus; it matters only where there are few tokens
 EVERYTHING = ""  # the group of all utterances, if there are no groups
 
 
@@ -42,7 +43,7 @@ class RateTable:
     def __init__(
         self,
         families: Sequence[str],
-        start: float = 1e-3,
+        start: float = PRIOR_MEAN,
         prior: float = 100.0,
         self_loop_at: Literal["token", "word"] = "token",
         groups: Sequence[str] = (EVERYTHING,),
@@ -51,12 +52,12 @@ class RateTable:
 
         Args:
             families: Which of `FAMILIES` there are.
-            start: The first value of all rates, and the mean of the corpus's prior.
-            prior: How many tokens, positions or words the prior is worth.
+            start: The first value of all rates.
+            prior: How many tokens, positions or words the prior is worth. Its mean is `PRIOR_MEAN`.
             self_loop_at: As in `NoiseRates`.
             groups: The names of the groups.
         """
-        self.families, self.start, self.prior = tuple(families), start, prior
+        self.families, self.prior = tuple(families), prior
         self.self_loop_at: Literal["token", "word"] = self_loop_at
         self.groups = tuple(groups)
         shape = (len(FAMILIES), len(self.groups))
@@ -107,7 +108,7 @@ class RateTable:
         """Estimate all rates from the counts since the last update, and begin to count anew."""
         events, chances = self.events.sum(1), self.chances.sum(1)
         counted = ~self.corpus.isnan() & (chances > 0)
-        corpus = (events + self.prior * self.start) / (chances + self.prior)
+        corpus = (events + self.prior * PRIOR_MEAN) / (chances + self.prior)
         self.corpus = torch.where(counted, corpus, self.corpus)
         if len(self.groups) == 1:
             rates = self.corpus.unsqueeze(1)
@@ -120,6 +121,11 @@ class RateTable:
         """Begin to count anew, and leave the rates as they are."""
         self.last = torch.stack([self.events, self.chances])
         self.events, self.chances = torch.zeros_like(self.events), torch.zeros_like(self.chances)
+
+    @property
+    def has_counted(self) -> bool:
+        """Whether there have been any counts. If not, all rates are the first ones."""
+        return bool(self.chances.any() or self.last.any())
 
     def skipped(self) -> float:
         """Compute the expected share of tokens that were not emitted, in this epoch so far.

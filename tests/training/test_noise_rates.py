@@ -6,12 +6,13 @@ import pytest
 from support.tones import LETTERS, make_corpus, read_rows, write_rows
 
 from wildctc.cli import main
-from wildctc.files import load_tensors
+from wildctc.tensor_files import load_tensors
 from wildctc.training import reports
 from wildctc.training.config import load_recipe
 from wildctc.training.criterion_at import criterion_at
 from wildctc.training.loop import Trainer
 from wildctc.training.noise_report import read_rates
+from wildctc.training.run_folder import read_metrics
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ANNOTATORS = {"ann": 0.0, "bob": 0.15, "eve": 0.45}  # the share of words that each gets wrong
@@ -56,16 +57,16 @@ def test_annotators_are_ordered_by_the_errors_that_were_put_in(tmp_path, capsys)
     assert go(recipe, run, *options, epochs=14) == 0
     capsys.readouterr()
     whole, *groups = read_rates(run)
-    # one ★ does not cover the blanks inside a word of tones, so wrong words are found as wrong tokens
-    found = {group.name: group.rates["token"].rate for group in groups}
-    assert found["ann"] < found["bob"] < whole.rates["token"].rate < found["eve"]
-    assert found["ann"] < 0.03
-    assert 0.08 < found["eve"] < ANNOTATORS["eve"]
-    assert all(0 < g.rates["token"].low < found[g.name] < g.rates["token"].high < 1 for g in groups)
+    found = {group.name: group.rates["word"].rate for group in groups}
+    assert found["ann"] < found["bob"] < whole.rates["word"].rate < found["eve"]
+    assert found["ann"] < 0.1
+    assert ANNOTATORS["bob"] / 1.5 < found["bob"] < ANNOTATORS["bob"] * 1.5
+    assert ANNOTATORS["eve"] / 1.5 < found["eve"] < ANNOTATORS["eve"] * 1.5
+    assert all(0 < g.rates["word"].low < found[g.name] < g.rates["word"].high < 1 for g in groups)
     metrics = read_rows(run / "metrics.jsonl")
-    assert metrics[5]["token_rate_percent"] is None
-    assert metrics[6]["token_rate_percent"] == pytest.approx(0.1)
-    assert 2 < metrics[-1]["token_rate_percent"] < 20
+    assert metrics[5]["word_rate_percent"] is None
+    assert metrics[6]["word_rate_percent"] == pytest.approx(30)
+    assert 13 < metrics[-1]["word_rate_percent"] < 30
     assert "noise rates, percent" in (run / "curves.svg").read_text().replace("<!-- ", "").replace(" -->", "")
     assert main(["rates", str(run), "-o", str(tmp_path / "r.tsv"), "--plot", str(tmp_path / "r.svg")]) == 0
     shown = capsys.readouterr().out.splitlines()
@@ -111,6 +112,15 @@ def test_a_run_branches_off_from_plain_ctc_and_the_field_may_not_change(small, t
     write_rows(small.parent / "train.jsonl", [row | {"annotator": "zoe"} for row in rows])
     assert go(small, tmp_path / "em", *plain, "--rates.by", "annotator", epochs=3) == 2
     assert "has --rates.by's field changed?" in capfd.readouterr().err
+
+
+def test_a_trunk_leaves_the_first_rates_to_the_new_run_which_are_high_after_plain_ctc(small, tmp_path):
+    plain = ("--training.ctc_epochs", "1")
+    assert go(small, tmp_path / "one", *plain, "--rates.start", "0.001", epochs=2) == 0
+    trunk = ("--trunk", str(tmp_path / "one"))
+    assert go(small, tmp_path / "two", *plain, *trunk, "--rates.by", "annotator", epochs=2) == 0
+    first, second = (read_metrics(tmp_path / name)[1]["word_rate_percent"] for name in ("one", "two"))
+    assert (round(first, 4), round(second, 4)) == (0.1, 30.0)
 
 
 def test_rates_are_held_while_the_model_knows_little(small, tmp_path, capfd):

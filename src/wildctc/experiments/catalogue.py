@@ -226,6 +226,7 @@ def _late_grid(tasks: Sequence[Task], points: Sequence[tuple[str, int]], h_low: 
         "none": {},
         "epoch": {"schedule.epoch_scale": LATE_EPOCH_SCALE},
         "entropy": {"schedule.h_low": h_low},
+        "rates": {"rates.by": "speaker"},
     }
     return tuple(
         run
@@ -247,7 +248,7 @@ _CORRUPTED = [_iban_corrupted("characters", "0.05"), _iban_corrupted("words", "0
 
 # Rules fixed before any result with wildcards: docs/harper-valley.md.
 _HARPER_H_LOW = 0.0226  # half of 0.0453, the smoothed dev entropy of plain CTC on machine text (seed 0) at its end
-_HARPER_CRITERIA = ("ctc", "otc-tw", "otc-w-tuned", "otc-t", "otc-tw-h")
+_HARPER_CRITERIA = ("ctc", "otc-tw", "otc-w-tuned", "otc-t", "otc-tw-h", "otc-tw-em")
 _HARPER_HOURS = 3.0
 
 
@@ -267,7 +268,8 @@ def _harper_words(folder: str, text_field: str) -> tuple[str, ...]:
 def _harper_valley_runs() -> tuple[Run, ...]:
     tasks = [_harper_valley("harper-valley-machine", "machine"), _harper_valley("harper-valley", "text")]
     points = [(criterion, seed) for seed in range(3) for criterion in _HARPER_CRITERIA]
-    return _late_grid(tasks, [*points, ("otc-w", 0), ("otc-t-h", 0)], _HARPER_H_LOW)
+    points += [(criterion, 1) for criterion in ("otc-w", "otc-t-h", "otc-w-em", "otc-t-em")]
+    return _late_grid(tasks, points, _HARPER_H_LOW)
 
 
 # ---------------------------------------------------------------------------------------------------------- all of them

@@ -94,7 +94,8 @@ class Run:
     @property
     def trunk(self) -> Path:
         """The folder of the plain CTC run with the same settings, whose first epochs this one may share."""
-        name = self.setting.name if any(not key.startswith("schedule.") for key in self.setting.train) else ""
+        others = [key for key in self.setting.train if not key.startswith(("schedule.", "rates."))]
+        name = self.setting.name if others else ""
         return Run(self.task, "ctc", self.seed, Setting(name)).folder
 
     def __str__(self) -> str:

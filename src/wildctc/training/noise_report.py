@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from wildctc.errors import MissingExtra, WildCTCError
-from wildctc.files import load_tensors
-from wildctc.rate_table import FAMILIES, RateTable
+from wildctc.rate_table import FAMILIES, PRIOR_MEAN, RateTable
+from wildctc.tensor_files import load_tensors
 from wildctc.terminal import table
 from wildctc.training.build import make_criterion
 from wildctc.training.run_folder import LAST, checkpoint_folder, has_checkpoint, read_settings
@@ -96,7 +96,7 @@ def _all_groups(found: RateTable, run: Path) -> list[GroupRates]:
         }
 
     corpus = [float(found.corpus[i]) for i in rows.values()]
-    whole = GroupRates(CORPUS, estimates(events.sum(1), chances.sum(1), [found.start] * len(rows)))
+    whole = GroupRates(CORPUS, estimates(events.sum(1), chances.sum(1), [PRIOR_MEAN] * len(rows)))
     if len(found.groups) == 1:
         return [whole]
     groups = [GroupRates(name, estimates(events[:, g], chances[:, g], corpus)) for g, name in enumerate(found.groups)]
