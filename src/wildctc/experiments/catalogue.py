@@ -182,6 +182,7 @@ def _small(criterion: str, name: str = "", shown: Mapping[str, Value] | None = N
         "none": {},
         "epoch": {"schedule.epoch_scale": IBAN_EPOCH_SCALE},
         "entropy": {"schedule.h_low": IBAN_H_LOW},
+        "rates": {"rates.by": "speaker"},
     }
     return Setting(name, shown or {}, changed[CRITERIA[criterion].schedule] | train)
 
@@ -201,6 +202,7 @@ def _iban_runs() -> tuple[Run, ...]:
     return (
         *_iban_grid(tasks, ("ctc", "otc-t", "otc-tw", "otc-tw-h"), seeds),
         *_iban_grid(tasks, ("otc-w", "otc-w-tuned", "otc-t-h"), seeds),
+        *_iban_grid(tasks, ["otc-tw-em"], range(3)),
         *grid(tasks, ("otc-t", "otc-tw", "otc-tw-h"), (0, 1), [published]),
         *grid(tasks, ["otc-tw-h"], (0, 1), [later]),
         *grid(tasks, ["otc-w-tuned"], (0, 1), [as_tw]),
@@ -319,7 +321,7 @@ EXPERIMENTS = {
             grid(map(_respin, LANGUAGES), SEVEN),
             disagreement=True,
         ),
-        Experiment("iban", "seven criteria on 3.2 h of Iban radio news", _iban_runs(), _IBAN_AUDIT),
+        Experiment("iban", "the criteria on 3.2 h of Iban radio news", _iban_runs(), _IBAN_AUDIT),
         Experiment(
             "iban-corrupted",
             "the same with errors in the transcripts: 5% of characters, 15% of words",
