@@ -1,17 +1,21 @@
-"""Are the noise rates that a run has estimated for its speakers those of their transcripts? Harper Valley.
+"""Are estimated error rates of speakers and calls those of their transcripts? Harper Valley.
 
     wildctc train harper-valley --out RUN --criterion otc-tw-em --rates.by speaker --data.dir MACHINE --trunk CTC_RUN
-    python benchmarks/noise_rates.py RUN --manifest MACHINE/train.jsonl.gz --data HARPER_VALLEY
+    wildctc probe RUN MACHINE/train.jsonl.gz -o PROBE.jsonl
+    python benchmarks/noise_rates.py --runs RUN --probes PROBE.jsonl --manifest MACHINE/train.jsonl.gz --data DATA
 
-MACHINE: the data of `wildctc reproduce harper-valley` with machine text (OUT/data/harper-valley-machine). A word is
-truly wrong if the person's text differs there (specification §7). Printed: the rate of the corpus, and Spearman's rank
-correlation over speakers between estimated and true rate, with a 95% interval over resampled speakers.
+DATA: Harper Valley. MACHINE: the data of `wildctc reproduce harper-valley` with machine text, which is
+OUT/data/harper-valley-machine. A word is truly wrong if the person's text differs there (specification §7). Estimates:
+the noise rates of a run, and the mean doubt of the words in a probe. Printed: the rate of the corpus, and Spearman's
+rank correlation over speakers and over calls between estimated and true rate, with a 95% interval over resampled
+speakers or calls.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -20,21 +24,50 @@ from wildctc.corpora.manifest import load_manifest
 from wildctc.disagreement.dissent import differences
 from wildctc.errors import WildCTCError
 from wildctc.json_lines import read_rows
+from wildctc.probe.records import read_probe
+from wildctc.terminal import table
 from wildctc.training.noise_report import read_rates
 
 RESAMPLES = 10_000
 
 
-def true_rates(manifest: Path, data: Path) -> tuple[float, dict[str, float]]:
-    """The share of wrong words in all transcripts, and in those of each speaker."""
+Rates = dict[str, float]  # of each speaker or call
+
+
+def speaker_of(id: str) -> str:
+    return id.split("-")[0]
+
+
+def call_of(id: str) -> str:
+    """Ids are SPEAKER-CALL-UTTERANCE. The two sides of a call are two calls here: other speakers, other transcripts."""
+    return id.rsplit("-", 1)[0]
+
+
+GROUPS = {"speakers": speaker_of, "calls": call_of}
+
+
+def shares(counted: Iterable[tuple[str, float, int]], group_of: Callable[[str], str]) -> tuple[float, Rates]:
+    """The share of wrong words in everything and in each group, from utterance ids, wrong words and words."""
+    words, wrong = Counter[str](), Counter[str]()
+    for id, bad, number in counted:
+        words[group_of(id)] += number
+        wrong[group_of(id)] += bad  # type: ignore[assignment]
+    return sum(wrong.values()) / sum(words.values()), {name: wrong[name] / words[name] for name in words}
+
+
+def truth(manifest: Path, data: Path) -> list[tuple[str, float, int]]:
+    """Of each utterance its id, wrong words and words."""
     said = {row["id"]: row["text"] for _, row in read_rows(data / "manifest.jsonl")}
     utterances = load_manifest(manifest)
-    words, wrong = Counter[str](), Counter[str]()
-    pairs = [(u.text, said[u.id]) for u in utterances]
-    for u, difference in zip(utterances, differences(pairs), strict=True):
-        words[u.speaker or ""] += len(difference.words.dissent)
-        wrong[u.speaker or ""] += int((difference.words.dissent > 0).sum())
-    return wrong.total() / words.total(), {speaker: wrong[speaker] / words[speaker] for speaker in words}
+    found = differences([(u.text, said[u.id]) for u in utterances])
+    return [
+        (u.id, int((d.words.dissent > 0).sum()), len(d.words.dissent)) for u, d in zip(utterances, found, strict=True)
+    ]
+
+
+def by_doubt(probe: Path) -> list[tuple[str, float, int]]:
+    """Of each utterance its id, the sum of its words' doubts, and words."""
+    return [(u.id, sum(w.doubt or 0.0 for w in u.words), len(u.words)) for u in read_probe(probe)[1]]
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
@@ -47,25 +80,53 @@ def _ranks(x: np.ndarray) -> np.ndarray:
     return (np.cumsum(counts) - (counts - 1) / 2)[where]
 
 
+def correlation(found: Rates, true: Rates) -> tuple[float, float, float, int]:
+    """Spearman's correlation, its interval, and the number of groups."""
+    names = sorted(found.keys() & true.keys())
+    a, b = (np.array([rates[name] for name in names]) for rates in (found, true))
+    rng = np.random.default_rng(0)
+    draws = [spearman(a[i], b[i]) for i in rng.integers(len(names), size=(RESAMPLES, len(names)))]
+    low, high = np.nanpercentile(draws, [2.5, 97.5])
+    return spearman(a, b), low, high, len(names)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--manifest", type=Path, required=True, help="the training manifest of the run")
+    parser.add_argument("--runs", nargs="*", type=Path, default=[])
+    parser.add_argument("--probes", nargs="*", type=Path, default=[])
+    parser.add_argument("--manifest", type=Path, required=True, help="the training manifest of the runs")
     parser.add_argument("--data", type=Path, required=True, help="the corpus: a folder with manifest.jsonl")
     options = parser.parse_args()
     try:
-        corpus, true = true_rates(options.manifest, options.data)
-        whole, *groups = read_rates(options.run)
+        print(plain(options))
     except WildCTCError as error:
         raise SystemExit(f"noise_rates: {error}") from None
-    found = np.array([group.rates["word"].rate for group in groups])
-    wanted = np.array([true[group.name] for group in groups])
-    print(f"words wrong in the corpus: {whole.rates['word'].rate:.2%} estimated, {corpus:.2%} true")
-    rng = np.random.default_rng(0)
-    draws = [spearman(found[i], wanted[i]) for i in rng.integers(len(found), size=(RESAMPLES, len(found)))]
-    low, high = np.percentile(draws, [2.5, 97.5])
-    rho = spearman(found, wanted)
-    print(f"Spearman's rank correlation over {len(found)} speakers: {rho:.2f} [{low:.2f}, {high:.2f}]")
+
+
+def plain(options: argparse.Namespace) -> str:
+    known, rows = truth(options.manifest, options.data), []
+    for run in options.runs:
+        whole, *groups = read_rates(run)
+        found = {group.name: group.rates["word"].rate for group in groups}
+        rows.append((run, "rates", "speakers", whole.rates["word"].rate, found))
+    for probe in options.probes:
+        doubted = by_doubt(probe)
+        rows += [(probe, "doubt", name, *shares(doubted, group_of)) for name, group_of in GROUPS.items()]
+    cells = []
+    for path, kind, name, corpus, found in rows:
+        true_corpus, true = shares(known, GROUPS[name])
+        rho, low, high, number = correlation(found, true)
+        cells.append(
+            [
+                path.name,
+                kind,
+                f"{corpus:.2%}",
+                f"{true_corpus:.2%}",
+                f"{number} {name}",
+                f"{rho:.2f} [{low:.2f}, {high:.2f}]",
+            ]
+        )
+    return table(("", "estimate", "words wrong", "truly", "of", "Spearman's ρ"), cells)
 
 
 if __name__ == "__main__":
