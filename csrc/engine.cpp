@@ -27,10 +27,14 @@ Kernels choose_kernels() {
     return portable::kernels();
 }
 
+}  // namespace
+
 const Kernels& kernels() {
     static const Kernels chosen = choose_kernels();
     return chosen;
 }
+
+namespace {
 
 template <class R>
 const Kernel<R>& kernel() {
@@ -77,6 +81,9 @@ class Scratch {
 
 // The memory of all workers of the calling thread. It outlives them, because the first use of new memory is slow.
 thread_local std::deque<Scratch> scratch;
+
+// More memory than this makes an utterance no faster: states that are not in a cache are computed again as fast as read.
+constexpr int64_t kEnough = int64_t{256} << 20;
 
 struct Plan {
     std::vector<int64_t> order;          // longest first, so that all threads end at about the same time
@@ -126,23 +133,34 @@ void reduce(const Batch& b, const LossResult& result) {
 }
 
 template <class R>
-double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResult& r, Scratch& scratch) {
+double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResult& r, int64_t limit, Scratch& scratch) {
     const Frames logits = logits_of(b, n);
     const GraphOf<R> graph(b, n, target_offset);
-    char* memory = scratch.reserve(kernel<R>().workspace(logits, graph.view(), r.backward));
+    char* memory = scratch.reserve(kernel<R>().workspace(logits, graph.view(), r.backward, limit));
     if (!r.backward) return -kernel<R>().forward(logits, graph.view(), memory);
     const ArcCounts counts{r.bypass.row(n), r.self_loop.row(n), r.word.row(n)};
     const Frames gradient = gradient_of<R>(b, n, r);
-    return -kernel<R>().forward_backward(logits, graph.view(), gradient, share_of(r.reduction, b, n), counts, memory);
+    return -kernel<R>().forward_backward(logits, graph.view(), gradient, share_of(r.reduction, b, n), counts, memory, limit);
+}
+
+// The least bytes for utterance n: its graph and its scratch memory.
+template <class R>
+int64_t least_bytes(const Batch& b, int64_t n, int64_t target_offset, bool backward) {
+    const GraphOf<R> graph(b, n, target_offset);
+    return graph.bytes() + kernel<R>().workspace(logits_of(b, n), graph.view(), backward, 0);
 }
 
 template <class R>
-void loss_as(const Batch& b, const LossResult& result, int threads) {
-    const Plan plan = plan_of(b, threads);
+void loss_as(const Batch& b, const LossResult& result, const Budget& budget, int threads) {
+    Plan plan = plan_of(b, threads);
+    const auto least = [&](int64_t n) { return least_bytes<R>(b, n, plan.target_offset[static_cast<size_t>(n)], result.backward); };
+    const Share share = share_of(budget, b, result.backward ? "the lattice" : "the loss", least, plan.threads);
+    plan.threads = share.threads;
+    const int64_t limit = std::min(share.bytes, kEnough);
     std::deque<Scratch>& own = scratch;  // `scratch` is thread_local: in a worker it is another one
     while (own.size() < static_cast<size_t>(plan.threads)) own.emplace_back();
     parallel_over(plan.order, plan.threads, [&](int64_t n, int worker) {
-        const double loss = loss_of<R>(b, n, plan.target_offset[static_cast<size_t>(n)], result, own[static_cast<size_t>(worker)]);
+        const double loss = loss_of<R>(b, n, plan.target_offset[static_cast<size_t>(n)], result, limit, own[static_cast<size_t>(worker)]);
         static_cast<R*>(result.losses)[n] = static_cast<R>(loss);
     });
     for (Scratch& each : own) each.trim();
@@ -151,11 +169,11 @@ void loss_as(const Batch& b, const LossResult& result, int threads) {
 
 }  // namespace
 
-void loss(const Batch& b, const LossResult& result, int threads) {
+void loss(const Batch& b, const LossResult& result, const Budget& budget, int threads) {
     if (b.dtype == DType::float64) {
-        loss_as<double>(b, result, threads);
+        loss_as<double>(b, result, budget, threads);
     } else {
-        loss_as<float>(b, result, threads);
+        loss_as<float>(b, result, budget, threads);
     }
 }
 

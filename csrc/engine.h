@@ -2,6 +2,7 @@
 #pragma once
 
 #include "batch.h"
+#include "budget.h"
 
 namespace wildctc {
 
@@ -29,16 +30,27 @@ struct LossResult {
     CountRows bypass, self_loop, word;  // expected counts of arcs, times −d(returned) / d(loss_n), are added
 };
 
-void loss(const Batch& batch, const LossResult& result, int threads);
+void loss(const Batch& batch, const LossResult& result, const Budget& budget, int threads);
+
+// The first and last position that a path may have after each frame. Neither ever falls. Null: all.
+struct Guide {
+    const int32_t *first, *last;  // (N, T)
+
+    Guide row(int64_t n, int64_t frames) const {
+        if (first == nullptr) return *this;
+        return {first + n * frames, last + n * frames};
+    }
+};
 
 struct PathResult {
     double* score;       // (N)
     int32_t* position;   // (N, T): the position k at each frame
     int8_t* state;       // (N, T): 0 blank, 1 token, 2 ★; −1 past the end or where there is no path
     int8_t* arc;         // (N, T): how ★ was entered: 0 not entered here, 1 bypass, 2 self-loop, 3 word bypass
+    Guide guide;
 };
 
-void best_path(const Batch& batch, const PathResult& result, int threads);
+void best_path(const Batch& batch, const PathResult& result, const Budget& budget, int threads);
 
 const char* instruction_set();
 

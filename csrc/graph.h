@@ -59,6 +59,9 @@ class GraphOf {
 
     const Graph<R>& view() const { return view_; }
 
+    // a bound of what the graph itself takes
+    int64_t bytes() const { return static_cast<int64_t>(label_.size()) * (32 + 4 * (sizeof(R) + sizeof(Int<R>) + sizeof(double)) + 32); }
+
   private:
     static constexpr int64_t kTamest = 500;  // bits: well inside the range of a double, and beyond the weights of all schedules
 

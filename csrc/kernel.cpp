@@ -25,9 +25,9 @@ void start_state(const States<F>& s, const GraphFor<F>& g) {
 
 template <class F, Arcs A>
 void advance_at(int64_t t, const GraphFor<F>& g, const States<F>& from, const States<F>& to, const typename F::Array& p,
-                const FrameScores<typename F::Logit>& f, int64_t end, const Workspace<F>& w) {
+                const FrameScores<typename F::Logit>& f, const Band& band, const Workspace<F>& w) {
     const auto step = t % kSettle == kSettle - 1 ? advance<F, A, true> : advance<F, A, false>;
-    step(g, from, to, p, Emissions<F>(f), end, w);
+    step(g, from, to, p, Emissions<F>(f), band, w);
 }
 
 // Where the forward pass stores the numbers of each frame.
@@ -52,8 +52,20 @@ struct Places {
         return w.emission.at(keep && t >= start ? (t - start) * whole<F>(g.tokens + 1) : 0);
     }
     FrameScores<Logit>& scores(int64_t t) const { return w.scores[keep ? t : 0]; }
+    // [begin, end) of the positions before frame t that are needed
+    Band needed(int64_t t, int64_t end) const { return {w.first[t], larger(end, int64_t{w.first[t]})}; }
     Logit* relative(int64_t t) const { return gradient.data != nullptr ? row_of<Logit>(gradient, t) : w.relative; }
 };
+
+// Finds where a band can begin, before each of the frames [first, last], from where it begins after them: no arc leads to the
+// band from an earlier position.
+template <class F>
+void find_first_needed(const GraphFor<F>& g, int64_t begin, int64_t first, int64_t last, const Workspace<F>& w) {
+    for (int64_t t = last; t >= first; --t) {
+        w.first[t] = static_cast<int32_t>(begin);
+        begin = reach_of<F>(g, {begin, begin}).begin;
+    }
+}
 
 // The forward pass over all frames.
 template <class F, Arcs A>
@@ -62,6 +74,7 @@ Outcome run_forward(const Frames& logits, const Places<F>& at, RangeWatch& watch
     const GraphFor<F>& g = at.g;
     const int64_t K = whole<F>(g.tokens + 1);
     prepare<F>(at.w, g);
+    find_first_needed<F>(g, g.tokens / kStep<F> * kStep<F>, 0, logits.length, at.w);
     start_state<F>(at.state(0), g);
     int64_t reach = 0;  // the last position that a path has reached
     for (int64_t t = 0; t < logits.length; ++t) {
@@ -71,17 +84,18 @@ Outcome run_forward(const Frames& logits, const Places<F>& at, RangeWatch& watch
             copy_states<F>(at.w.alpha, at.row(t), at.w.starts, t / at.stretches.frames, g);
         reach = g.farthest_ahead[reach];
         const int64_t end = whole<F>(reach + 1);
-        send_through_words<F, A>(g, at.state(t), end, at.w);
+        const Band before = at.needed(t, end), after = at.needed(t + 1, end);
+        send_through_words<F, A>(g, at.state(t), after, at.w);
         const Logit* x = load_row<Logit>(logits, t, at.w.row);
         FrameScores<Logit>& f = at.scores(t);
         if (!score_frame(x, logits.outputs, logits.blank, at.relative(t), f)) return Outcome::no_softmax;
         if constexpr (F::limited) {
-            if (t % kSettle == 0 && !watch.rescale(at.state(t), end, g.wildcards, f)) return Outcome::out_of_range;
+            if (t % kSettle == 0 && !watch.rescale(at.state(t), before, g.wildcards, f)) return Outcome::out_of_range;
             if (!watch.step(f, g.least_weight)) return Outcome::out_of_range;
         }
-        token_emissions(x, at.relative(t), g, f, end, at.emission(t));
-        advance_at<F, A>(t, g, at.state(t), at.state(t + 1), at.emission(t), f, end, at.w);
-        clear_states<F>(at.state(t + 1), end, K, g);
+        token_emissions(x, at.relative(t), g, f, before, at.emission(t));
+        advance_at<F, A>(t, g, at.state(t), at.state(t + 1), at.emission(t), f, after, at.w);
+        clear_states<F>(at.state(t + 1), after.end, K, g);
     }
     return Outcome::done;
 }
@@ -117,7 +131,7 @@ Outcome likelihood(const Frames& logits, const Places<F>& at, typename F::One& t
 
 template <class F, Arcs A>
 Outcome forward_with(const Frames& logits, const GraphFor<F>& g, char* memory, double& result) {
-    const Workspace<F> w(Arena(memory), logits, g, false);
+    const Workspace<F> w(Arena(memory), logits, g, {1, 1}, false);
     typename F::One total;
     return likelihood<F, A>(logits, Places<F>{g, w, Frames{}, {1, 1}, false}, total, result);
 }
@@ -138,18 +152,20 @@ void flush_counts(const GraphFor<F>& g, double scale, const ArcCounts& counts, c
         counts.word[g.words[i].word] += static_cast<double>(w.word[i]) * scale;
 }
 
-// Computes the alphas of the stretch [first, first + count) again, with their emissions, into rows 0…count of w.alpha.
-// Positions [0, end) are enough: no arc leads back from beyond the last position that matters.
+// Computes the alphas of the stretch [first, first + count) again, with their emissions, into rows 0…count of w.alpha, at the
+// positions from which the band after it can be reached.
 template <class F, Arcs A>
-void replay(const Frames& logits, const Places<F>& at, int64_t first, int64_t count, int64_t end) {
+void replay(const Frames& logits, const Places<F>& at, int64_t first, int64_t count, const Band& band) {
     using Logit = typename F::Logit;
     const GraphFor<F>& g = at.g;
     const Workspace<F>& w = at.w;
+    find_first_needed<F>(g, band.begin, first, first + count, w);
     copy_states<F>(w.starts, first / at.stretches.frames, w.alpha, 0, g);
     for (int64_t i = 0; i < count; ++i) {
         const int64_t t = first + i;
         const typename F::Array p = w.emission.at(i * whole<F>(g.tokens + 1));
-        send_through_words<F, A>(g, states_of<F>(w.alpha, i, g), end, w);
+        const Band before = at.needed(t, band.end), after = at.needed(t + 1, band.end);
+        send_through_words<F, A>(g, states_of<F>(w.alpha, i, g), after, w);
         const Logit* relative = at.gradient.data != nullptr ? at.relative(t) : nullptr;
         const Logit* x = nullptr;
         if (relative == nullptr || !w.scores[t].flat) {
@@ -159,8 +175,8 @@ void replay(const Frames& logits, const Places<F>& at, int64_t first, int64_t co
                 relative = w.relative;
             }
         }
-        token_emissions(x, relative, g, w.scores[t], end, p);
-        advance_at<F, A>(t, g, states_of<F>(w.alpha, i, g), states_of<F>(w.alpha, i + 1, g), p, w.scores[t], end, w);
+        token_emissions(x, relative, g, w.scores[t], before, p);
+        advance_at<F, A>(t, g, states_of<F>(w.alpha, i, g), states_of<F>(w.alpha, i + 1, g), p, w.scores[t], after, w);
     }
 }
 
@@ -213,7 +229,7 @@ bool run_all_backward(Backward<F>& b, const Places<F>& at) {
     const Stretches& s = at.stretches;
     for (int64_t first = s.last_start(); first >= 0; first -= s.frames) {
         const bool last = first == s.last_start();
-        if (!last) replay<F, A>(b.logits, at, first, s.frames, b.band.end);
+        if (!last) replay<F, A>(b.logits, at, first, s.frames, b.band);
         // counts in single precision are added to the result after each stretch; plain doubles at the end, when their
         // range is known to have been enough
         if (b.counting() && (last || !F::limited)) clear_counts<F>(b.g, b.w);
@@ -225,11 +241,12 @@ bool run_all_backward(Backward<F>& b, const Places<F>& at) {
 
 template <class F, Arcs A>
 Outcome forward_backward_with(const Frames& logits, const GraphFor<F>& g, const Frames& gradient, double scale,
-                              const ArcCounts& counts, char* memory, double& result) {
+                              const ArcCounts& counts, char* memory, int64_t limit, double& result) {
     using Logit = typename F::Logit;
-    const Workspace<F> w(Arena(memory), logits, g, true);
+    const Stretches stretches = stretches_of<F>(logits, g, limit);
+    const Workspace<F> w(Arena(memory), logits, g, stretches, true);
     const int64_t T = logits.length;
-    const Places<F> at{g, w, gradient, stretches_of<F>(T, g), true};
+    const Places<F> at{g, w, gradient, stretches, true};
     typename F::One total = F::one();
     const Outcome outcome = likelihood<F, A>(logits, at, total, result);
     if (outcome == Outcome::out_of_range) return outcome;
@@ -259,10 +276,10 @@ Outcome forward_in(const Frames& logits, const GraphFor<F>& g, char* memory, dou
 
 template <class F>
 Outcome forward_backward_in(const Frames& logits, const GraphFor<F>& g, const Frames& gradient, double scale,
-                            const ArcCounts& counts, char* memory, double& result) {
+                            const ArcCounts& counts, char* memory, int64_t limit, double& result) {
     const auto run = !g.wildcards ? forward_backward_with<F, Arcs::none>
                      : g.num_words == 0 ? forward_backward_with<F, Arcs::tokens> : forward_backward_with<F, Arcs::words>;
-    return run(logits, g, gradient, scale, counts, memory, result);
+    return run(logits, g, gradient, scale, counts, memory, limit, result);
 }
 
 // In single precision, plain numbers are tried first.
@@ -279,21 +296,21 @@ double forward(const Frames& logits, const Graph<R>& g, char* memory) {
 
 template <class R>
 double forward_backward(const Frames& logits, const Graph<R>& g, const Frames& gradient, double scale,
-                        const ArcCounts& counts, char* memory) {
+                        const ArcCounts& counts, char* memory, int64_t limit) {
     double result;
     if constexpr (sizeof(R) == sizeof(float)) {
         const FlushToZero guard;
-        if (g.tame && forward_backward_in<Narrow>(logits, g, gradient, scale, counts, memory, result) != Outcome::out_of_range)
+        if (g.tame && forward_backward_in<Narrow>(logits, g, gradient, scale, counts, memory, limit, result) != Outcome::out_of_range)
             return result;
     }
-    forward_backward_in<Wide<R>>(logits, g, gradient, scale, counts, memory, result);
+    forward_backward_in<Wide<R>>(logits, g, gradient, scale, counts, memory, limit, result);
     return result;
 }
 
 template <class R>
-int64_t workspace_bytes(const Frames& logits, const Graph<R>& g, bool backward) {
-    const int64_t wide = bytes_for<Wide<R>>(logits, g, backward);
-    if constexpr (sizeof(R) == sizeof(float)) return larger(wide, bytes_for<Narrow>(logits, g, backward));
+int64_t workspace_bytes(const Frames& logits, const Graph<R>& g, bool backward, int64_t limit) {
+    const int64_t wide = bytes_for<Wide<R>>(logits, g, backward, limit);
+    if constexpr (sizeof(R) == sizeof(float)) return larger(wide, bytes_for<Narrow>(logits, g, backward, limit));
     return wide;
 }
 
@@ -302,6 +319,7 @@ int64_t workspace_bytes(const Frames& logits, const Graph<R>& g, bool backward) 
 Kernels kernels() {
     return {{workspace_bytes<float>, forward<float>, forward_backward<float>},
             {workspace_bytes<double>, forward<double>, forward_backward<double>},
+            advance_paths,
             WILDCTC_NAME(WILDCTC_ISA)};
 }
 

@@ -89,25 +89,30 @@ struct ArcCounts {
 
 template <class R>
 struct Kernel {
-    // bytes of scratch memory that one thread needs for an utterance
-    int64_t (*workspace)(const Frames& logits, const Graph<R>&, bool backward);
+    // bytes of scratch memory that one thread takes for an utterance: at most `limit`, if that is possible
+    int64_t (*workspace)(const Frames& logits, const Graph<R>&, bool backward, int64_t limit);
     // the log-likelihood alone: −inf if there is no path, NaN if a frame has no softmax
     double (*forward)(const Frames& logits, const Graph<R>&, char* workspace);
     // with the gradient, times scale, and the arcs' counts; gradient.data may be null
     double (*forward_backward)(const Frames& logits, const Graph<R>&, const Frames& gradient, double scale,
-                               const ArcCounts& counts, char* workspace);
+                               const ArcCounts& counts, char* workspace, int64_t limit);
 };
+
+struct PathBlock;
 
 struct Kernels {
     Kernel<float> single;
     Kernel<double> real;
+    void (*advance_paths)(const PathBlock&);
     const char* isa;
 };
 
-namespace portable { Kernels kernels(); }
+const Kernels& kernels();  // of this processor
+
+namespace portable { Kernels kernels(); void advance_paths(const PathBlock&); }
 #if defined(WILDCTC_X86)
-namespace avx2 { Kernels kernels(); }
-namespace avx512 { Kernels kernels(); }
+namespace avx2 { Kernels kernels(); void advance_paths(const PathBlock&); }
+namespace avx512 { Kernels kernels(); void advance_paths(const PathBlock&); }
 #endif
 
 }  // namespace wildctc

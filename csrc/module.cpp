@@ -50,17 +50,23 @@ NB_MODULE(_native, m) {
         .def("loss",
              [](const Batch& b, uintptr_t losses, uintptr_t reduced, int reduction, bool zero_infinity, bool backward,
                 uintptr_t gradient, int64_t stride_t, int64_t stride_n, const CountsArgument& bypass,
-                const CountsArgument& self_loop, const CountsArgument& word, int threads) {
+                const CountsArgument& self_loop, const CountsArgument& word, int64_t memory, int threads) {
                  const nb::gil_scoped_release release;
                  loss(b,
                       {pointer<void>(losses), pointer<void>(reduced), static_cast<Reduction>(reduction), zero_infinity,
                        backward, pointer<void>(gradient), stride_t, stride_n,
                        counts(bypass), counts(self_loop), counts(word)},
-                      threads);
+                      {memory}, threads);
              })
-        .def("best_path", [](const Batch& b, uintptr_t score, uintptr_t position, uintptr_t state, uintptr_t arc, int threads) {
-            const nb::gil_scoped_release release;
-            best_path(b, {pointer<double>(score), pointer<int32_t>(position), pointer<int8_t>(state), pointer<int8_t>(arc)}, threads);
-        });
+        .def("best_path",
+             [](const Batch& b, uintptr_t score, uintptr_t position, uintptr_t state, uintptr_t arc, uintptr_t first,
+                uintptr_t last, int64_t memory, int threads) {
+                 const nb::gil_scoped_release release;
+                 best_path(b,
+                           {pointer<double>(score), pointer<int32_t>(position), pointer<int8_t>(state), pointer<int8_t>(arc),
+                            {pointer<const int32_t>(first), pointer<const int32_t>(last)}},
+                           {memory}, threads);
+             });
+    nb::exception<OverBudget>(m, "OverBudget", PyExc_MemoryError);
     m.def("instruction_set", &instruction_set);
 }

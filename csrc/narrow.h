@@ -40,7 +40,7 @@ WILDCTC_INLINE int64_t exponent_of(double x) {
 class RangeWatch {
   public:
     // Finds the range of the state before a frame, and sets the frame's shift. False: out of range.
-    bool rescale(const States<Narrow>& s, int64_t end, bool wildcards, FrameScores<float>& f) {
+    bool rescale(const States<Narrow>& s, const Band& band, bool wildcards, FrameScores<float>& f) {
         using V = Vector<double>;
         const V huge = splat<V>(std::numeric_limits<double>::max());
         V most{}, least = huge;
@@ -49,7 +49,7 @@ class RangeWatch {
             const V positive = x > 0 ? x : huge;
             least = positive < least ? positive : least;
         };
-        for (int64_t k = 0; k < end; k += kStep<Narrow>) {
+        for (int64_t k = band.begin; k < band.end; k += kStep<Narrow>) {
             look(s.blank.from(k));
             look(s.token.from(k));
             if (wildcards) look(s.star.from(k));
@@ -62,7 +62,7 @@ class RangeWatch {
         if (max == 0) return true;  // no path, and none can begin later
         lowest_ = exponent_of(min);
         f.shift = static_cast<int32_t>(kTop - exponent_of(max));
-        return f.shift < kMostShift;
+        return f.shift < kMostShift && !hopeless(exponent_of(max), 3.0 * static_cast<double>(band.end - band.begin));
     }
 
     // Updates the bounds for a frame. False: out of range.
@@ -93,6 +93,15 @@ class RangeWatch {
     }
 
   private:
+    // Whether something was lost that the total cannot outweigh: the total is at most all that there is now, 2^(exponent + 1) in
+    // each state, times the growth that `log_likelihood` allows for the rest of the frames, and its bound is at least this.
+    bool hopeless(int64_t exponent, double states) const {
+        if (lost_at_ == std::numeric_limits<int64_t>::max()) return false;
+        constexpr double per_bit = 0.69314718055994530942;
+        const double now = std::log(states) + static_cast<double>(exponent + 1 - shifted_) * per_bit;
+        return now < 4 * stars_ + static_cast<double>(kLost - lost_at_ + 40) * per_bit;
+    }
+
     static constexpr int64_t kTop = 512, kMostShift = 1000, kLeastEmission = -200, kLost = -1022;
 
     static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }

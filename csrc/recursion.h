@@ -42,26 +42,43 @@ struct Emissions {
 // Copies what the next `advance` sends through word arcs to the ends of the arcs. Call it some time before: a vector load
 // of numbers that were just stored one by one stalls until they have reached the cache.
 template <class F, Arcs A>
-void send_through_words(const GraphFor<F>& g, const States<F> from, const int64_t end, const Workspace<F>& w) {
+void send_through_words(const GraphFor<F>& g, const States<F> from, const Band band, const Workspace<F>& w) {
     if constexpr (A == Arcs::words) {
-        const int64_t count = g.next_word[end];
-        for (int64_t i = 0; i < count; ++i) {
+        const int64_t count = g.next_word[band.end];
+        for (int64_t i = g.next_word[g.farthest_back[band.begin]]; i < count; ++i) {
             const int64_t start = g.words[i].start;
             w.word_source.set(g.words[i].end, sum(from.blank[start], from.token[start]));
         }
     }
 }
 
-// Alphas from before a frame to after it, at positions [0, end).
+// The first repeat from position k on.
+template <class R>
+int64_t first_repeat(const Graph<R>& g, int64_t k) {
+    int64_t first = 0;
+    for (int64_t count = g.num_repeats; count > 0;) {
+        const int64_t half = count / 2;
+        const bool before = g.repeats[first + half] < k;
+        first += before ? half + 1 : 0;
+        count = before ? count - half - 1 : half;
+    }
+    return first;
+}
+
+// Alphas from before a frame to after it, at the positions of a band.
 template <class F, Arcs A, bool Settle>
 void advance(const GraphFor<F>& g, const States<F> from, const States<F> to, const typename F::Array p,
-             const Emissions<F> f, const int64_t end, const Workspace<F>& w) {
+             const Emissions<F> f, const Band band, const Workspace<F>& w) {
     using Many = typename F::Many;
     const typename F::Array word = w.word_source;
     const auto self_loop = g.self_loop, bypass = g.bypass, word_in = g.word_in;
     const Many blank = F::everywhere(f.blank), star = F::everywhere(f.star);
     Many either_before = F::everywhere(F::zero()), all_before = either_before;
-    for (int64_t k = 0; k < end; k += kStep<F>) {
+    if (const int64_t k = band.begin - kStep<F>; k >= 0) {
+        either_before = all_before = sum(from.blank.from(k), from.token.from(k));
+        if constexpr (A != Arcs::none) all_before = sum(either_before, from.star.from(k));
+    }
+    for (int64_t k = band.begin; k < band.end; k += kStep<F>) {
         const Many in_token = from.token.from(k), either = sum(from.blank.from(k), in_token);
         Many all = either;
         if constexpr (A != Arcs::none) {
@@ -82,9 +99,9 @@ void advance(const GraphFor<F>& g, const States<F> from, const States<F> to, con
         to.token.set_from(k, settled<Settle>(sum(in_token, moved_up(all_before, all)) * p.from(k)));
         all_before = all;
     }
-    for (int64_t i = 0; i < g.num_repeats; ++i) {
+    for (int64_t i = first_repeat(g, band.begin); i < g.num_repeats; ++i) {
         const int64_t k = g.repeats[i];
-        if (k >= end) break;
+        if (k >= band.end) break;
         typename F::One x = sum(from.token[k], from.blank[k - 1]);
         if constexpr (A != Arcs::none) x = sum(x, from.star[k - 1]);
         to.token.set(k, settled<Settle>(x * p[k]));
@@ -149,9 +166,9 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
         to.token.set_from(k, settled<Settle>(sum(out, in_token)));
         token_after = in_token;
     }
-    for (int64_t i = 0; i < g.num_repeats; ++i) {
+    for (int64_t i = first_repeat(g, reach.begin + 1); i < g.num_repeats; ++i) {
         const int64_t k = g.repeats[i] - 1;
-        if (k < reach.begin || k >= reach.end) continue;
+        if (k >= reach.end) break;
         typename F::One x = sum(from.blank[k] * f.blank, from.token[k] * p[k]);
         if constexpr (A != Arcs::none)
             x = sum(x, star[k] * F::weight(self_loop, k), star[k + 1] * F::weight(bypass, k + 1));
@@ -215,7 +232,8 @@ void count_arcs(const GraphFor<F>& g, const States<F> alpha, const typename F::O
         store(w.bypass + k, load<V>(w.bypass + k) + bypasses);
         before = either;
     }
-    for (int64_t i = 0; i < g.num_words; ++i) {
+    if (g.num_words == 0) return;
+    for (int64_t i = g.next_word[g.farthest_back[band.begin]]; i < g.next_word[band.end]; ++i) {
         const WordArc& arc = g.words[i];
         if (arc.end < band.begin || arc.end >= band.end) continue;
         const typename F::One onward = normalised(w.star[arc.end]) * unit;

@@ -97,18 +97,18 @@ static bool score_frame(const R* x, int64_t outputs, int64_t blank, R* relative,
     return true;
 }
 
-// P(y_k) for positions [0, end). `relative` is the result of score_frame, or null if it was not kept.
+// P(y_k) for the positions of a band. `relative` is the result of score_frame, or null if it was not kept.
 template <class R>
-static void token_emissions(const R* x, const R* relative, const Graph<R>& g, const FrameScores<R>& f, int64_t end,
+static void token_emissions(const R* x, const R* relative, const Graph<R>& g, const FrameScores<R>& f, const Band& band,
                             ScaledArray<R> out) {
     const Scaled<Vector<R>> scale = every_lane(f.token);
     if (relative != nullptr && f.flat) {
-        for (int64_t k = 0; k < end; k += kWidth<R>) {
+        for (int64_t k = band.begin; k < band.end; k += kWidth<R>) {
             const Scaled<Vector<R>> y{gather<Vector<R>>(relative, g.label + k), load<Int<Vector<R>>>(g.no_token + k)};
             out.set_from(k, with_mantissa_near_one(y) * scale);
         }
     } else {
-        for (int64_t k = 0; k < end; k += kWidth<R>) {
+        for (int64_t k = band.begin; k < band.end; k += kWidth<R>) {
             const Scaled<Vector<R>> y = scaled_exp(gather<Vector<R>>(x, g.label + k) - f.max) * scale;
             out.set_from(k, {y.m, y.e + load<Int<Vector<R>>>(g.no_token + k)});
         }
@@ -117,12 +117,12 @@ static void token_emissions(const R* x, const R* relative, const Graph<R>& g, co
 
 // The same as plain numbers, of a frame that is flat.
 static void token_emissions(const float*, const float* relative, const Graph<float>& g, const FrameScores<float>& f,
-                            int64_t end, PlainArray out) {
+                            const Band& band, PlainArray out) {
     const Vector<double> scale = Narrow::everywhere(Narrow::number(f.token, f.shift));
-    for (int64_t k = 0; k < end; k += kWidth<double>)
+    for (int64_t k = band.begin; k < band.end; k += kWidth<double>)
         out.set_from(k, gather<Vector<double>>(relative, g.label + k) * scale);
-    out.set(0, 0);
-    for (int64_t k = g.tokens + 1; k < end; ++k) out.set(k, 0);
+    if (band.begin == 0) out.set(0, 0);
+    for (int64_t k = g.tokens + 1; k < band.end; ++k) out.set(k, 0);
 }
 
 // Expected number of times that a frame is spent in each label; `total` of them is one frame.

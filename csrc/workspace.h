@@ -41,8 +41,8 @@ class Arena {
 // of an earlier stretch are computed again, from the state at its start, when the backward pass reaches it. There are usually
 // two stretches: that halves the memory, which then mostly fits into the cache, for little extra work, because by then
 // few positions matter. There are more stretches if positions are few or numbers long, to stay within 24 bytes per frame and
-// position. A transcript of up to 5 tokens needs more than that: up to 152 bytes a frame, 88 for its scores and an eighth of 8
-// positions of 64 bytes.
+// position. A transcript of up to 5 tokens needs more than that: up to 152 bytes a frame, 92 for its scores and a twelfth of 8
+// positions of 64 bytes. With a limit of memory there are more: about the root of the number of frames take the least.
 struct Stretches {
     int64_t count, frames;  // of each except the last, which has the rest
 
@@ -53,12 +53,16 @@ template <class F>
 using GraphFor = Graph<typename F::Logit>;
 
 template <class F>
-Stretches stretches_of(int64_t frames, const GraphFor<F>& g) {
+int64_t usual_stretches(const GraphFor<F>& g) {
     const int64_t cell = (g.wildcards ? 4 : 3) * static_cast<int64_t>(sizeof(typename F::One));
     const int64_t allowed = 24 * (g.tokens + 1) - static_cast<int64_t>(sizeof(FrameScores<typename F::Logit>));
     const int64_t needed = cell * whole<F>(g.tokens + 1);
     int64_t count = 2;
-    while (count < 8 && needed > count * allowed) ++count;
+    while (count < 12 && needed > count * allowed) ++count;
+    return count;
+}
+
+inline Stretches equal_stretches(int64_t frames, int64_t count) {
     const int64_t each = larger<int64_t>(1, (frames + count - 1) / count);
     return {larger<int64_t>(1, (frames + each - 1) / each), each};
 }
@@ -77,12 +81,12 @@ struct Workspace {
     typename F::Array starts;    // (stretches, states, positions): the state before each of them
     typename F::Array emission;  // (a stretch's frames, positions)
     FrameScores<Logit>* scores;  // (frames)
+    int32_t* first;              // (frames + 1): the first position that is needed before each frame, and after the last
     Real *bypass, *self_loop, *word;  // arc counts since they were last cleared
     char* end;
 
-    Workspace(Arena arena, const Frames& logits, const GraphFor<F>& g, bool backward) {
+    Workspace(Arena arena, const Frames& logits, const GraphFor<F>& g, const Stretches& s, bool backward) {
         const int64_t K = whole<F>(g.tokens + 1), states = g.wildcards ? 3 : 2;
-        const Stretches s = backward ? stretches_of<F>(logits.length, g) : Stretches{1, 1};
         row = arena.take<Logit>(logits.outputs);
         relative = arena.take<Logit>(logits.outputs);
         token_count = arena.take<Real>(K);
@@ -95,6 +99,7 @@ struct Workspace {
         arena.take_numbers(s.count * states * K, starts);
         arena.take_numbers(s.frames * K, emission);
         scores = arena.take<FrameScores<Logit>>(backward ? logits.length : 1);
+        first = arena.take<int32_t>(logits.length + 1);
         bypass = arena.take<Real>(K);
         self_loop = arena.take<Real>(K);
         word = arena.take<Real>(g.num_words);
@@ -103,9 +108,31 @@ struct Workspace {
 };
 
 template <class F>
-int64_t bytes_for(const Frames& logits, const GraphFor<F>& g, bool backward) {
+int64_t bytes_in(const Frames& logits, const GraphFor<F>& g, const Stretches& s, bool backward) {
     char* const somewhere = reinterpret_cast<char*>(uintptr_t{64});  // used to measure, never accessed
-    return Workspace<F>(Arena(somewhere), logits, g, backward).end - somewhere;
+    return Workspace<F>(Arena(somewhere), logits, g, s, backward).end - somewhere;
+}
+
+// The fewest stretches that fit into the limit; where none do, those that take the least memory.
+template <class F>
+Stretches stretches_of(const Frames& logits, const GraphFor<F>& g, int64_t limit) {
+    Stretches best = equal_stretches(logits.length, usual_stretches<F>(g));
+    int64_t least = bytes_in<F>(logits, g, best, true);
+    for (int64_t count = best.count + 1; least > limit && count < logits.length; count += 1 + count / 8) {
+        const Stretches s = equal_stretches(logits.length, count);
+        const int64_t bytes = bytes_in<F>(logits, g, s, true);
+        if (bytes > least && s.count > s.frames) break;
+        if (bytes < least) {
+            least = bytes;
+            best = s;
+        }
+    }
+    return best;
+}
+
+template <class F>
+int64_t bytes_for(const Frames& logits, const GraphFor<F>& g, bool backward, int64_t limit) {
+    return bytes_in<F>(logits, g, backward ? stretches_of<F>(logits, g, limit) : Stretches{1, 1}, backward);
 }
 
 template <class F>

@@ -1,7 +1,7 @@
 """The best path through the lattice, as spans of tokens and of wildcards."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -9,8 +9,10 @@ from torch import Tensor
 
 from wildctc.lattice import native, reference, triton_backend
 from wildctc.lattice.arcs import Wildcards, as_lattice, padded_rows
+from wildctc.lattice.band import best_path_in_band
 from wildctc.lattice.checks import Lengths
 from wildctc.lattice.functional import Backend, arcs_of, choose_backend
+from wildctc.lattice.memory import Memory
 from wildctc.lattice.native import check_values
 from wildctc.lattice.noise import NoiseRates
 from wildctc.lattice.ops import eagerly
@@ -66,6 +68,7 @@ class Alignment:
         tokens: The frames of each token, in the order of the transcript.
         wildcards: The frames of each ★, in order of time.
         symbols: label → string, for `str(alignment)`.
+        band: None if the path is the best of all; else how many positions on either side of a guide were looked at.
     """
 
     score: float
@@ -73,6 +76,7 @@ class Alignment:
     tokens: list[Span] = field(default_factory=list)
     wildcards: list[WildcardSpan] = field(default_factory=list)
     symbols: Sequence[str] | None = None
+    band: int | None = None
 
     def __str__(self) -> str:
         """One line: tokens with their frames, a bypassed one in brackets, extra audio as ★.
@@ -102,6 +106,8 @@ def wildcard_align(
     words: Tensor | None = None,
     backend: Backend = "auto",
     symbols: Sequence[str] | None = None,
+    memory: Memory = None,
+    band: int | None = None,
 ) -> list[Alignment]:
     """Find the best path of each utterance: the frames of each token, and which tokens and words are bypassed.
 
@@ -117,9 +123,13 @@ def wildcard_align(
         words: The word of each label, in the shape of the targets; needed by word arcs only (see `word_ids`).
         backend: As for `wildcard_ctc_loss`.
         symbols: label → string, to make `str(alignment)` readable.
+        memory: As for `wildcard_ctc_loss`.
+        band: Tokens on either side of a guide to which the path is kept, for recordings for which the best of all paths
+            would take too long. The band is doubled until the path neither touches its edge nor gains by the doubling.
+            None: no band. Needs the native backend.
 
     Returns:
-        An alignment for each utterance.
+        An alignment for each utterance. Its `band` says whether it is the best of all paths.
 
     >>> logits = torch.tensor([[0., 9, 0], [9, 0, 0], [0, 9, 0]]).unsqueeze(1)  # sounds like 1 1
     >>> wildcards = Wildcards(bypass=0.0)
@@ -128,18 +138,25 @@ def wildcard_align(
     """
     if isinstance(wildcards, NoiseRates):
         wildcards = arcs_of(wildcards, logits, targets, target_lengths, words).wildcards
-    lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
+    lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words, memory)
     if symbols is not None and len(symbols) < logits.shape[-1]:
         raise ValueError(f"symbols must name each of the {logits.shape[-1]} outputs, got {len(symbols)}")
     find = {"native": native.best_path, "triton": triton_backend.best_path, "reference": reference.best_path}
     chosen = choose_backend(backend, lattice)
     if chosen != "native":  # native.best_path checks the values itself
         check_values(lattice)
-    score, position, state, arc = (x.cpu() for x in find[chosen](lattice))
+    widths: list[int | None] = [None] * lattice.logits.shape[1]
+    if band is None:
+        found = find[chosen](lattice)
+    elif chosen != "native":
+        raise ValueError(f"band needs the native backend, this is {chosen}")
+    else:
+        found, widths = best_path_in_band(lattice, band)
+    score, position, state, arc = (x.cpu() for x in found)
     labels = padded_rows(lattice.targets, lattice.target_lengths, 0).tolist()
     starts = _word_starts(lattice.words, lattice.target_lengths)
     return [
-        _spans(score[n].item(), labels[n], starts[n] if starts else [], blank, symbols, path)
+        replace(_spans(score[n].item(), labels[n], starts[n] if starts else [], blank, symbols, path), band=widths[n])
         for n, path in enumerate(_paths(lattice.input_lengths, position, state, arc))
     ]
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wildctc.lattice.checks import Lengths, check_logits, integers, lengths_of, on_device, shape_of
+from wildctc.lattice.memory import Memory, memory_bytes
 
 _Weight: TypeAlias = float | Tensor | None
 _WeightTensors: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -71,6 +72,7 @@ class Lattice(NamedTuple):
         values: The weights of bypass, self_loop and word_bypass that are not tensors; −inf if the family is absent.
         blank: The label of the blank.
         loops_at_words: Whether self-loops stand only at the ends of the transcript and of words.
+        memory: Bytes that the native backend may take; 0 for no budget (`memory.budget`).
     """
 
     logits: Tensor
@@ -84,6 +86,7 @@ class Lattice(NamedTuple):
     values: list[float]
     blank: int
     loops_at_words: bool
+    memory: int = 0
 
     @property
     def weights(self) -> _WeightTensors:
@@ -130,6 +133,7 @@ def as_lattice(
     blank: int,
     wildcards: Wildcards | None,
     words: Tensor | None,
+    memory: Memory = None,
 ) -> Lattice:
     """Batch the arguments of a caller, convert integers to int64 and check all shapes.
 
@@ -141,6 +145,7 @@ def as_lattice(
         blank: The label of the blank.
         wildcards: The weights of the wildcard arcs; None for plain CTC.
         words: The word of each label, in the shape of the targets; needed by word arcs only.
+        memory: A budget for the native backend, in bytes or as "4GB".
 
     Returns:
         The lattice. Its values have not been checked (see `native.check_values`).
@@ -183,6 +188,7 @@ def as_lattice(
         values=values,
         blank=blank,
         loops_at_words=wildcards.self_loop_at == "word",
+        memory=memory_bytes(memory),
     )
 
 

@@ -20,6 +20,7 @@ from wildctc.lattice.graph_batch import (
     check_no_lengths,
     list_of_graphs,
 )
+from wildctc.lattice.memory import Memory
 from wildctc.lattice.native import check_values
 from wildctc.lattice.noise import NoiseRates, NormalisedArcs, normalised_arcs
 from wildctc.lattice.transcripts import TranscriptGraph
@@ -46,6 +47,7 @@ def wildcard_ctc_loss(
     words: Tensor | None = None,
     arc_weights: Tensor | None = None,
     backend: Backend = "auto",
+    memory: Memory = None,
 ) -> Tensor:
     """Compute the CTC loss, with or without wildcard arcs. The arguments are those of `torch.nn.functional.ctc_loss`.
 
@@ -68,6 +70,9 @@ def wildcard_ctc_loss(
         arc_weights: (N, A) log-weights that are added to those of the token arcs of graphs. Gradients flow to them.
         backend: "native" (C++, for the CPU), "triton" (for GPUs), "reference" (plain PyTorch, slow), or "auto", which
             chooses by device.
+        memory: A budget for the native backend beside inputs and results, in bytes or as "4GB": a longer computation
+            takes less. None: the environment variable WILDCTC_MEMORY, or half of what is free. Without effect on
+            other backends.
 
     Returns:
         The loss: (), or (N,) without a reduction. With wildcards it can be negative.
@@ -90,11 +95,13 @@ def wildcard_ctc_loss(
     if isinstance(wildcards, NoiseRates):
         arcs = arcs_of(wildcards, logits, targets, target_lengths, words)
         arguments = (logits, targets, input_lengths, target_lengths, blank)
-        losses = wildcard_ctc_loss(*arguments, "none", wildcards=arcs.wildcards, words=words, backend=backend)
+        losses = wildcard_ctc_loss(
+            *arguments, "none", wildcards=arcs.wildcards, words=words, backend=backend, memory=memory
+        )
         losses = losses + arcs.constant.reshape(losses.shape).to(losses.dtype)
         lengths = lengths_of(target_lengths, "target_lengths", arcs.constant.numel(), logits.device)
         return _reduce(losses, lengths, reduction, zero_infinity)
-    lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
+    lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words, memory)
     chosen = choose_backend(backend, lattice)
     if chosen == "native":
         loss = ops.loss(lattice, reduction, zero_infinity)
@@ -301,6 +308,7 @@ def wildcard_posteriors(
     words: Tensor | None = None,
     arc_weights: Tensor | None = None,
     backend: Backend = "auto",
+    memory: Memory = None,
 ) -> Posteriors:
     """Compute the posterior of each wildcard arc: the derivative of the log-likelihood with respect to its weight.
 
@@ -315,6 +323,7 @@ def wildcard_posteriors(
             where targets are graphs.
         arc_weights: (N, A) log-weights that are added to those of the token arcs of graphs.
         backend: As for `wildcard_ctc_loss`.
+        memory: As for `wildcard_ctc_loss`.
 
     Returns:
         The posteriors. An utterance with too few frames has posteriors 0 and log-likelihood −inf.
@@ -336,7 +345,7 @@ def wildcard_posteriors(
     targets, target_lengths = checked_targets(targets, target_lengths, arc_weights)
     if isinstance(wildcards, NoiseRates):
         wildcards = arcs_of(wildcards, logits, targets, target_lengths, words).wildcards
-    lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words)
+    lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words, memory)
     check_values(lattice)
     lattice = _with_weight_tensors(lattice)
     counted = {"native": _native_counts, "triton": triton_backend.counts, "reference": _reference_counts}

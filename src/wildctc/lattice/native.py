@@ -1,7 +1,7 @@
 """The C++ backend: it gets the addresses of tensors, and writes its results into tensors that are made here."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
@@ -10,8 +10,10 @@ from torch import Tensor
 from wildctc.lattice import _native  # type: ignore[attr-defined]  # compiled
 from wildctc.lattice.arcs import Lattice, compute_dtype, lose_counts
 from wildctc.lattice.checks import check_lengths
+from wildctc.lattice.memory import VARIABLE, NotEnoughMemory, budget
 
 Gradients: TypeAlias = list[Tensor | None]
+Guide: TypeAlias = tuple[Tensor, Tensor]
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
@@ -67,9 +69,10 @@ class _NativeBatch:
         zero_infinity: bool,
         gradient: Tensor | None,
         counts: Sequence[Tensor | None],
+        memory: int,
     ) -> None:
         """Fill losses (N,), gradient and, if there is a reduction, reduced (); add to counts. Call `check` first."""
-        self._addresses.loss(
+        arguments = (
             losses.data_ptr(),
             reduced.data_ptr(),
             _REDUCTIONS[reduction],
@@ -78,13 +81,23 @@ class _NativeBatch:
             gradient.data_ptr() if gradient is not None else 0,
             *(gradient.stride()[:2] if gradient is not None else (0, 0)),
             *((c.data_ptr(), _width(c)) if c is not None else (0, 0) for c in counts),
-            torch.get_num_threads(),
         )
+        self._within(memory, self._addresses.loss, arguments)
 
-    def best_path(self, score: Tensor, position: Tensor, state: Tensor, arc: Tensor) -> None:
+    def best_path(
+        self, score: Tensor, position: Tensor, state: Tensor, arc: Tensor, guide: Guide | None, memory: int
+    ) -> None:
         """Fill score (N,), float64, and (N, T): position, int32, state and arc, int8. Call `check` first."""
         results = (score.data_ptr(), position.data_ptr(), state.data_ptr(), arc.data_ptr())
-        self._addresses.best_path(*results, torch.get_num_threads())
+        first, last = (x.data_ptr() for x in guide) if guide is not None else (0, 0)
+        self._within(memory, self._addresses.best_path, (*results, first, last))
+
+    def _within(self, memory: int, call: Callable[..., None], arguments: Sequence[object]) -> None:
+        """Make a call within a budget. What does not fit is refused before anything large is allocated."""
+        try:
+            call(*arguments, memory, torch.get_num_threads())
+        except _native.OverBudget as error:
+            raise NotEnoughMemory(f"{error}; set memory= or {VARIABLE}, or shorten the recording") from None
 
 
 def _width(weights: Tensor) -> int:
@@ -183,17 +196,25 @@ def loss_into(
     batch.check()
     losses = torch.empty(lattice.logits.shape[1], dtype=compute_dtype(lattice.logits))
     reduced = losses if reduction == "none" else torch.empty((), dtype=losses.dtype)
-    batch.loss(losses, reduced, reduction, zero_infinity, gradient, counts)
+    batch.loss(losses, reduced, reduction, zero_infinity, gradient, counts, _budget(lattice))
     if any(c is not None for c in counts) and losses.isnan().any():
         lose_counts(counts, losses.isnan(), lattice.target_lengths)
     return reduced
 
 
-def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _budget(lattice: Lattice) -> int:
+    frames, size, _ = lattice.logits.shape
+    at_once = min(size, torch.get_num_threads())
+    return budget(lattice.memory, 24 * frames * (lattice.targets.shape[-1] + 1) * at_once)
+
+
+def best_path(lattice: Lattice, guide: Guide | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Find the best path of each utterance, after checking all values.
 
     Args:
         lattice: The batch, on the CPU.
+        guide: The first and the last position that a path may have after each frame, each (N, T), int32 and contiguous,
+            and never falling in a row. About: up to 31 frames and 15 positions more are allowed. None: all positions.
 
     Returns:
         The score (N,), float64, −inf where there is no path and NaN where the logits have no softmax; and for each
@@ -207,5 +228,5 @@ def best_path(lattice: Lattice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     position = torch.zeros(size, frames, dtype=torch.int32)
     state = torch.full((size, frames), -1, dtype=torch.int8)
     arc = torch.zeros(size, frames, dtype=torch.int8)
-    batch.best_path(score, position, state, arc)
+    batch.best_path(score, position, state, arc, guide, _budget(lattice))
     return score, position, state, arc

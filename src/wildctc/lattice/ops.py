@@ -20,7 +20,7 @@ from wildctc.lattice.native import check_values
 # The fields of `Lattice` as torch.library describes them: the first arguments of every operator.
 LATTICE_SCHEMA = (
     "Tensor logits, Tensor targets, Tensor input_lengths, Tensor target_lengths, Tensor? words, Tensor? bypass, "
-    "Tensor? self_loop, Tensor? word_bypass, float[] values, SymInt blank, bool loops_at_words"
+    "Tensor? self_loop, Tensor? word_bypass, float[] values, SymInt blank, bool loops_at_words, int memory"
 )
 TENSORS = 8  # the first fields of Lattice are tensors, or None
 DIFFERENTIABLE = (0, 5, 6, 7)  # logits and weights
@@ -76,7 +76,7 @@ class _Loss(torch.autograd.Function):
             gradients[0] = _in_dtype(gradients[0], tensors[0].dtype)
         if torch.is_grad_enabled():
             gradients = _differentiable_once(gradients, grad, *(tensors[i] for i in DIFFERENTIABLE))
-        return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None
+        return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None, None
 
 
 def _differentiable_once(gradients: native.Gradients, *inputs: Tensor | None) -> native.Gradients:
@@ -160,7 +160,7 @@ def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Tensor | None, ...]:
         gradients[0] = _in_dtype(gradients[0], ctx.dtype)
     if torch.is_grad_enabled():
         gradients = _differentiable_once(gradients, grads[0], *saved)  # saved outputs depend on the inputs
-    return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None, None
+    return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None, None, None
 
 
 loss_op.register_autograd(_backward, setup_context=_setup_context)
