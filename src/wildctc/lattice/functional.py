@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from wildctc.lattice import graph_reference, native, ops, reference, triton_backend, triton_ops
+from wildctc.lattice import graph_native, graph_reference, native, ops, reference, triton_backend, triton_ops
 from wildctc.lattice.arcs import ABSENT, Lattice, Wildcards, as_lattice, compute_dtype, each_arc, padded_rows
 from wildctc.lattice.checks import Lengths, check_logits, lengths_of, on_device
 from wildctc.lattice.graph_batch import (
@@ -30,7 +30,7 @@ Targets: TypeAlias = Tensor | Sequence[TranscriptGraph] | TranscriptGraph
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 _MANY_WORDS = 1_000_000  # in an utterance
-_warned: set[str] = set()  # devices that a warning has been given for
+_warned: set[str] = set()  # what a warning has been given for
 
 
 def wildcard_ctc_loss(
@@ -191,23 +191,52 @@ def chain_or_batch(
 
 
 def _graph_loss(batch: GraphBatch, reduction: Reduction, zero_infinity: bool, backend: Backend, alone: bool) -> Tensor:
-    check_graph_backend(backend)
-    losses = -graph_reference.log_likelihood(batch)
-    loss = _reduce(losses, batch.target_lengths, reduction, zero_infinity)
+    if choose_graph_backend(backend, batch) == "native":
+        loss = graph_native.loss(batch, reduction, zero_infinity)
+    else:
+        losses = -graph_reference.log_likelihood(batch)
+        loss = _reduce(losses, batch.target_lengths, reduction, zero_infinity)
     return loss.squeeze(0) if alone and reduction == "none" else loss
 
 
-def check_graph_backend(backend: Backend) -> None:
-    """Check the backend for graphs that are not chains: the reference, on any device.
+def choose_graph_backend(backend: Backend, batch: GraphBatch) -> str:
+    """Choose the backend for graphs that are not chains: native on the CPU, the reference elsewhere.
 
     Args:
         backend: What the caller asked for.
+        batch: The batch.
+
+    Returns:
+        "native" or "reference".
 
     Raises:
-        ValueError: It cannot compute graphs.
+        ValueError: The backend is unknown or computes no graphs, or does not work on the device of the logits.
     """
-    if backend not in ("auto", "reference"):
-        raise ValueError(f'backend={backend!r} computes no graphs with alternatives; use "reference" or "auto"')
+    device = batch.logits.device
+    if backend == "triton":
+        raise ValueError('backend="triton" computes no graphs with alternatives; use "reference" or "auto"')
+    if backend not in ("auto", "reference", "native"):
+        raise ValueError(f'backend must be "auto", "reference", "native" or "triton", got {backend!r}')
+    if backend == "native" and device.type != "cpu":
+        raise ValueError(f'backend="native" needs CPU tensors, logits are on {device}')
+    if backend != "auto":
+        return backend
+    if device.type == "cpu":
+        return "native"
+    warn_of_reference(f"{device.type}, of graphs,", "there is no kernel for graphs with alternatives there")
+    return "reference"
+
+
+def warn_of_reference(what: str, reason: str) -> None:
+    """Warn once that the slow backend was chosen.
+
+    Args:
+        what: Where it is used.
+        reason: Why.
+    """
+    if not torch.compiler.is_compiling() and what not in _warned:
+        _warned.add(what)
+        warnings.warn(f"on {what} the lattice uses the slow reference backend, because {reason}", stacklevel=4)
 
 
 def check_reduction(reduction: str) -> None:
@@ -256,10 +285,8 @@ def choose_backend(backend: Backend, lattice: Lattice) -> str:
         return "native"
     if device.type == "cuda" and HAS_TRITON:  # ROCm's devices have this name too
         return "triton"
-    if not torch.compiler.is_compiling() and device.type not in _warned:
-        _warned.add(device.type)
-        reason = "triton is not installed (extra gpu)" if device.type == "cuda" else "there is no kernel for it"
-        warnings.warn(f"on {device.type} the lattice uses the slow reference backend, because {reason}", stacklevel=3)
+    reason = "triton is not installed (extra gpu)" if device.type == "cuda" else "there is no kernel for it"
+    warn_of_reference(device.type, reason)
     return "reference"
 
 
@@ -364,8 +391,8 @@ def _emitted(skipped: Tensor, log_likelihood: Tensor, lengths: Tensor) -> Tensor
 
 
 def _graph_posteriors(batch: GraphBatch, backend: Backend, alone: bool) -> Posteriors:
-    check_graph_backend(backend)
-    log_likelihood, counts = graph_reference.counts(batch)
+    counted = graph_native.counts if choose_graph_backend(backend, batch) == "native" else graph_reference.counts
+    log_likelihood, counts = counted(batch)
     dtype = compute_dtype(batch.logits)
     token, bypass, self_loop, word_bypass = (None if c is None else c.to(dtype) for c in counts)
     skipped = torch.zeros_like(token) if bypass is None else bypass  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -115,12 +116,12 @@ def as_chain(graphs: Sequence[TranscriptGraph], alone: bool = False) -> tuple[Te
     if not all(graph.is_chain for graph in graphs):
         return None
     width = max((len(graph.arcs) for graph in graphs), default=0)
-    rows = [[arc.label for arc in g.arcs] + [0] * (width - len(g.arcs)) for g in graphs]
-    words = [[arc.word for arc in g.arcs] + [-1] * (width - len(g.arcs)) for g in graphs]
+    rows, words = (np.full((len(graphs), width), fill, dtype=np.int64) for fill in (0, -1))
+    for n, graph in enumerate(graphs):
+        rows[n, : len(graph.arcs)], words[n, : len(graph.arcs)] = graph.flat.labels, graph.flat.arc_words
     lengths = torch.tensor([len(graph.arcs) for graph in graphs], dtype=torch.int64)
-    shape = (width,) if alone else (len(graphs), width)
-    targets, word_rows = (torch.tensor(x, dtype=torch.int64).reshape(shape) for x in (rows, words))
-    return targets, lengths, word_rows
+    targets, word_rows = torch.from_numpy(rows), torch.from_numpy(words)
+    return (targets[0], lengths, word_rows[0]) if alone else (targets, lengths, word_rows)
 
 
 def as_graph_batch(
@@ -172,10 +173,10 @@ def as_graph_batch(
 
 def _check_labels(graphs: Sequence[TranscriptGraph], outputs: int, blank: int) -> None:
     for n, graph in enumerate(graphs):
-        for i, arc in enumerate(graph.arcs):
-            if arc.label >= outputs or arc.label == blank:
-                why = "which is the blank" if arc.label == blank else f"must be at most C - 1 = {outputs - 1}"
-                raise ValueError(f"utterance {n}: arc {i} ({arc.source} → {arc.target}) has label {arc.label}, {why}")
+        for i in np.flatnonzero((graph.flat.labels >= outputs) | (graph.flat.labels == blank)).tolist():
+            arc = graph.arcs[i]
+            why = "which is the blank" if arc.label == blank else f"must be at most C - 1 = {outputs - 1}"
+            raise ValueError(f"utterance {n}: arc {i} ({arc.source} → {arc.target}) has label {arc.label}, {why}")
 
 
 def _weight(

@@ -1,0 +1,199 @@
+"""The C++ backend for transcript graphs: loss and gradients in one pass, counts of arcs, and best paths."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wildctc.lattice import _native, ops  # type: ignore[attr-defined]  # compiled
+from wildctc.lattice.arcs import ABSENT, Lattice, compute_dtype
+from wildctc.lattice.graph_batch import GraphBatch
+from wildctc.lattice.native import Gradients, NativeBatch, gradient_like
+
+
+class _NativeGraphs(NativeBatch):
+    """A batch of graphs in the form that C++ reads. Chains among them are computed as chains."""
+
+    def __init__(self, batch: GraphBatch, count_tokens: bool = False) -> None:
+        flat = [graph.flat for graph in batch.graphs]
+        joined = [torch.from_numpy(np.concatenate(rows)) for rows in zip(*flat, strict=True)] if flat else _nothing()
+        labels, ends, arc_weights, arc_words, words, word_weights, final = joined
+        super().__init__(
+            Lattice(
+                batch.logits,
+                labels,
+                batch.input_lengths,
+                torch.tensor([len(f.labels) for f in flat], dtype=torch.int64),
+                arc_words,
+                *batch[4:7],
+                values=[ABSENT] * 3,
+                blank=batch.blank,
+                loops_at_words=False,
+            )
+        )
+        # the recursion of a chain has no weights on token arcs, and does not count them
+        plain = batch.arc_weights is None and not count_tokens
+        added = None if batch.arc_weights is None else batch.arc_weights.detach().double().resolve_neg().contiguous()
+        tensors = [
+            ends,
+            arc_weights,
+            words,
+            word_weights,
+            final,
+            _starts([len(f.final) for f in flat]),
+            _starts([len(f.words) for f in flat]),
+            torch.tensor([graph.num_words for graph in batch.graphs], dtype=torch.int64),
+            batch.target_lengths,
+            torch.tensor([plain and graph.is_chain for graph in batch.graphs], dtype=torch.bool),
+        ]
+        self._graphs_alive = (tensors, added)
+        weights = (ABSENT, 0, 0) if added is None else (ABSENT, added.data_ptr(), added.shape[1])
+        self._addresses.set_graphs(_native.Transcripts(*(x.data_ptr() for x in tensors), weights))
+
+    def graph_best_path(self, score: Tensor, place: Tensor, state: Tensor, arc: Tensor, via: Tensor) -> None:
+        """Fill the results with the best paths. Call `check` first.
+
+        Args:
+            score: (N,), float64.
+            place: (N, T), int32.
+            state: (N, T), int8.
+            arc: (N, T), int8.
+            via: (N, T), int32.
+        """
+        results = (x.data_ptr() for x in (score, place, state, arc, via))
+        self._addresses.graph_best_path(*results, torch.get_num_threads())
+
+
+def _nothing() -> list[Tensor]:
+    return [
+        torch.empty(shape, dtype=dtype)
+        for shape, dtype in (
+            ((0,), torch.int64),
+            ((0, 2), torch.int64),
+            ((0, 2), torch.float64),
+            ((0,), torch.int64),
+            ((0, 3), torch.int64),
+            ((0,), torch.float64),
+            ((0,), torch.float64),
+        )
+    ]
+
+
+def _starts(counts: list[int]) -> Tensor:
+    return torch.tensor([0, *counts], dtype=torch.int64).cumsum(0)
+
+
+def loss(batch: GraphBatch, reduction: str, zero_infinity: bool) -> Tensor:
+    """Compute the loss, differentiable with respect to logits and weights.
+
+    Args:
+        batch: The batch, on the CPU.
+        reduction: "none", "mean" or "sum".
+        zero_infinity: Whether a loss of +inf becomes 0.
+
+    Returns:
+        Negative log-likelihoods (N,), or reduced to ().
+    """
+    ops.check_transforms(batch.logits, *batch[4:])
+    return _Loss.apply(batch, reduction, zero_infinity, batch.logits, *batch[4:])
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, batch: GraphBatch, reduction: str, zero_infinity: bool, *inputs: Tensor | None) -> Tensor:
+        want = ctx.needs_input_grad[3:]
+        result, ctx.gradients = _loss(batch, reduction, zero_infinity, want)
+        ctx.save_for_backward(*inputs)
+        ctx.rest = (batch.graphs, batch.input_lengths, batch.blank, reduction, zero_infinity, want)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        tensors = ctx.saved_tensors
+        gradients, ctx.gradients = ctx.gradients, None
+        graphs, lengths, blank, reduction, zero_infinity, want = ctx.rest
+        with torch.no_grad():
+            if gradients is None:  # a second backward pass
+                batch = GraphBatch(tensors[0], graphs, lengths, blank, *tensors[1:])
+                gradients = _loss(batch, reduction, zero_infinity, want)[1]
+            gradients = ops.scaled_by(gradients, grad, tensors[0].dtype)
+        if torch.is_grad_enabled():
+            gradients = ops.differentiable_once(gradients, grad, *tensors)
+        return None, None, None, *gradients
+
+
+def _loss(batch: GraphBatch, reduction: str, zero_infinity: bool, want: Sequence[bool]) -> tuple[Tensor, Gradients]:
+    """The loss, and the gradients to logits, bypass, self_loop, word_bypass and arc_weights."""
+    gradient = gradient_like(batch.logits, compute_dtype(batch.logits)) if want[0] else None
+    counts = [
+        torch.zeros(w.shape, dtype=torch.float64) if wanted and w is not None else None
+        for w, wanted in zip(batch[4:], want[1:], strict=True)
+    ]
+    result = _loss_into(_NativeGraphs(batch), batch, reduction, zero_infinity, gradient, counts)
+    weights = (None if c is None else -c.to(w.dtype) for c, w in zip(counts, batch[4:], strict=True))
+    return result, [gradient, *weights]
+
+
+def _loss_into(
+    native: _NativeGraphs,
+    batch: GraphBatch,
+    reduction: str,
+    zero_infinity: bool,
+    gradient: Tensor | None,
+    counts: Sequence[Tensor | None],
+) -> Tensor:
+    native.check()
+    losses = torch.empty(batch.logits.shape[1], dtype=compute_dtype(batch.logits))
+    reduced = losses if reduction == "none" else torch.empty((), dtype=losses.dtype)
+    native.loss(losses, reduced, reduction, zero_infinity, gradient, counts)
+    lost = losses.isnan()
+    if lost.any():
+        sizes = [(len(g.arcs), g.num_states, g.num_words, len(g.arcs)) for g in batch.graphs]
+        for count, size in zip(counts, zip(*sizes, strict=True), strict=True):
+            if count is not None:
+                there = torch.arange(count.shape[1]) < torch.tensor(size).unsqueeze(1)
+                count.masked_fill_(lost.unsqueeze(1) & there, math.nan)
+    return reduced
+
+
+def counts(batch: GraphBatch) -> tuple[Tensor, list[Tensor | None]]:
+    """Compute the expected count of each arc, as `graph_reference.counts` does.
+
+    Args:
+        batch: The batch, on the CPU.
+
+    Returns:
+        The log-likelihoods (N,), and the counts of token arcs (N, A), bypasses (N, A), self-loops (N, Q) and word
+        bypasses (N, W), None where a family is absent.
+    """
+    shape = (len(batch.graphs), batch.widths[0])
+    found = [None if w is None else torch.zeros(w.shape, dtype=torch.float64) for w in batch[4:7]]
+    tokens = torch.zeros(shape, dtype=torch.float64)
+    native = _NativeGraphs(batch, count_tokens=True)
+    losses = _loss_into(native, batch, "none", False, None, [*found, tokens])
+    return -losses, [tokens, *found]
+
+
+def best_path(batch: GraphBatch) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Find the best path of each utterance, after checking all values.
+
+    Args:
+        batch: The batch, on the CPU.
+
+    Returns:
+        The score (N,), float64, −inf where there is no path and NaN where the logits have no softmax. For each frame,
+        (N, T): the place, in a token its arc, else the state of the graph; the state of the lattice (0 blank, 1 token,
+        2 ★, −1 none); the arc that was taken into ★ in this frame (0 none, 1 bypass, 2 self-loop, 3 word bypass); and
+        the token arc that was bypassed, or the word arc that was taken.
+    """
+    frames, size, _ = batch.logits.shape
+    native = _NativeGraphs(batch)
+    native.check()
+    score = torch.empty(size, dtype=torch.float64)
+    place, via = (torch.full((size, frames), fill, dtype=torch.int32) for fill in (0, -1))
+    state, arc = (torch.full((size, frames), fill, dtype=torch.int8) for fill in (-1, 0))
+    native.graph_best_path(score, place, state, arc, via)
+    return score, place, state, arc, via
