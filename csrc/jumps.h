@@ -9,7 +9,8 @@
 //
 // Two things are special:
 // - An arc that repeats the label of an arc into its source does not take that arc's N: its sum is taken for it alone.
-// - A word arc can lead to any position of its last state. It leads to the last one, which comes after all its sources.
+// - A word arc can lead to any position of its last state. It leads to the last one, which comes after all its sources. If
+//   it is the only jump there, and the only one from its source, it is among Graph::words, as in a chain.
 #pragma once
 
 #include "softmax.h"
@@ -26,42 +27,62 @@ Weighting<R> entering(const Graph<R>& g) {
     return {nullptr, nullptr, nullptr};
 }
 
-// What the sources of a junction send into a token arc with this label; `star`: S too, which a wildcard does not take.
+// What the sources of a junction hold: all of it, and without S, which a wildcard does not take.
 template <class F>
-typename F::One sent_to(const GraphFor<F>& g, const States<F> from, int64_t junction, int32_t label, bool star) {
+struct Held {
+    typename F::One either, all;
+};
+
+template <class F>
+WILDCTC_INLINE Held<F> held_at(const GraphFor<F>& g, const States<F>& from, int64_t junction) {
+    const Jumps<typename F::Logit>& j = *g.jumps;
+    const int32_t first = j.junctions[junction].sources, end = j.junctions[junction + 1].sources;
+    const int64_t at = j.sources[first];
+    typename F::One either = sum(from.blank[at], from.token[at]), star = from.star[at];
+    for (int32_t i = first + 1; i < end; ++i) {
+        const int64_t k = j.sources[i];
+        either = normalised(sum(either, from.blank[k], from.token[k]));
+        star = normalised(sum(star, from.star[k]));
+    }
+    return {normalised(either), normalised(sum(either, star))};
+}
+
+// What they send into a token arc whose label some of them have.
+template <class F>
+typename F::One sent_to_repeat(const GraphFor<F>& g, const States<F>& from, int64_t junction, int32_t label) {
     const Jumps<typename F::Logit>& j = *g.jumps;
     typename F::One total = F::zero();
     for (int32_t i = j.junctions[junction].sources; i < j.junctions[junction + 1].sources; ++i) {
         const int64_t k = j.sources[i];
-        typename F::One here = from.blank[k];
-        if (star) here = sum(here, from.star[k]);
-        if (k == 0 || g.label[k] != label) here = sum(here, from.token[k]);
-        total = normalised(sum(total, here));
+        const typename F::One here = sum(from.blank[k], from.star[k]);
+        total = normalised(sum(total, k > 0 && g.label[k] == label ? here : sum(here, from.token[k])));
     }
     return total;
 }
-
-constexpr int32_t kAnyLabel = -1;
 
 // As send_through_words of a chain, for token arcs, bypasses and word arcs.
 template <class F>
 void send_over_jumps(const GraphFor<F>& g, const States<F> from, int64_t end, const Workspace<F>& w) {
     const Jumps<typename F::Logit>& j = *g.jumps;
-    for (int64_t i = 0; i < j.complete[end]; ++i) {
-        const typename F::One either = sent_to<F>(g, from, i, kAnyLabel, false);
-        w.junction.set(i, either);
-        if (j.junctions[i].targets == j.junctions[i + 1].targets) continue;
-        const typename F::One all = sent_to<F>(g, from, i, kAnyLabel, true);
+    const int64_t words = g.next_word[end];
+    for (int64_t i = 0; i < words; ++i) {
+        const int64_t start = g.words[i].start, k = g.words[i].end;
+        w.word_source.set(k, normalised(sum(from.blank[start], from.token[start]) * F::weight(g.word_in, k)));
+    }
+    const int64_t count = j.complete[end];
+    for (int64_t i = 0; i < count; ++i) {
+        const Held<F> held = held_at<F>(g, from, i);
+        w.junction.set(i, held.either);
         for (int32_t t = j.junctions[i].targets; t < j.junctions[i + 1].targets; ++t) {
             const int64_t k = j.targets[t];
-            const typename F::One in = j.same_label[t] ? sent_to<F>(g, from, i, g.label[k], true) : all;
+            const typename F::One in = j.same_label[t] ? sent_to_repeat<F>(g, from, i, g.label[k]) : held.all;
             w.token_source.set(k, normalised(in * F::weight(j.token, k)));
-            w.word_source.set(k, normalised(either * F::weight(j.bypass, k)));
+            w.word_source.set(k, normalised(held.either * F::weight(j.bypass, k)));
         }
     }
     for (int64_t i = 0; i < j.words_before[end]; ++i) {
-        const typename F::One in = w.junction[g.words[i].start] * F::weight(j.word, i);
-        const int64_t k = g.words[i].end;
+        const typename F::One in = w.junction[j.word_jumps[i].start] * F::weight(j.word, i);
+        const int64_t k = j.word_jumps[i].end;
         w.word_source.set(k, normalised(j.adds[i] ? sum(w.word_source[k], in) : in));
     }
 }
@@ -71,11 +92,17 @@ template <class F>
 void send_back_over_jumps(const GraphFor<F>& g, const States<F> from, const typename F::Array p, typename F::One star,
                           Band band, Band reach, const Workspace<F>& w) {
     const Jumps<typename F::Logit>& j = *g.jumps;
+    const int64_t words = g.next_word[band.end];
+    for (int64_t i = g.next_word[reach.begin]; i < words; ++i) {
+        const int64_t k = g.words[i].end;
+        const bool inside = k >= band.begin && k < band.end;
+        w.word_target.set(g.words[i].start, inside ? normalised(from.star[k] * star * F::weight(g.word_in, k)) : F::zero());
+    }
     const int64_t first = j.complete[reach.begin], last = j.begun[band.end];
     for (int64_t i = first; i < last; ++i) w.junction.set(i, F::zero());
     for (int64_t i = j.words_before[band.begin]; i < j.words_before[band.end]; ++i) {
-        const int64_t at = g.words[i].start;
-        w.junction.set(at, normalised(sum(w.junction[at], from.star[g.words[i].end] * F::weight(j.word, i))));
+        const int64_t at = j.word_jumps[i].start;
+        w.junction.set(at, normalised(sum(w.junction[at], from.star[j.word_jumps[i].end] * F::weight(j.word, i))));
     }
     for (int64_t i = first; i < last; ++i) {
         typename F::One tokens = F::zero(), stars = w.junction[i];
@@ -132,19 +159,19 @@ void count_jumps(const GraphFor<F>& g, const States<F> alpha, const typename F::
         before = all;
     }
     for (int64_t i = j.complete[g.farthest_back[band.begin]]; i < j.complete[band.end]; ++i) {
-        const typename F::One either = sent_to<F>(g, alpha, i, kAnyLabel, false);
-        w.junction.set(i, either);
+        const Held<F> held = held_at<F>(g, alpha, i);
+        w.junction.set(i, held.either);
         for (int32_t t = j.junctions[i].targets; t < j.junctions[i + 1].targets; ++t) {
             const int64_t k = j.targets[t];
             if (k < band.begin || k >= band.end) continue;
-            const typename F::One in = sent_to<F>(g, alpha, i, g.label[k], true) * F::weight(j.token, k);
-            w.token[k] += plain(normalised(in) * (normalised(beta[k] * p[k]) * unit)) * share;
-            w.bypass[k] += plain(normalised(either * F::weight(j.bypass, k)) * (normalised(w.star[k]) * unit)) * share;
+            const typename F::One in = j.same_label[t] ? sent_to_repeat<F>(g, alpha, i, g.label[k]) : held.all;
+            w.token[k] += plain(normalised(in * F::weight(j.token, k)) * (normalised(beta[k] * p[k]) * unit)) * share;
+            w.bypass[k] += plain(normalised(held.either * F::weight(j.bypass, k)) * (normalised(w.star[k]) * unit)) * share;
         }
     }
     for (int64_t i = j.words_before[band.begin]; i < j.words_before[band.end]; ++i) {
-        const typename F::One in = normalised(w.junction[g.words[i].start] * F::weight(j.word, i));
-        w.word[i] += plain(in * (normalised(w.star[g.words[i].end]) * unit)) * share;
+        const typename F::One in = normalised(w.junction[j.word_jumps[i].start] * F::weight(j.word, i));
+        w.word[g.num_words + i] += plain(in * (normalised(w.star[j.word_jumps[i].end]) * unit)) * share;
     }
 }
 

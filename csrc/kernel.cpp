@@ -127,7 +127,9 @@ template <class F>
 void clear_counts(const GraphFor<F>& g, const Workspace<F>& w) {
     for (int64_t k = 0; k < whole<F>(g.tokens + 1); ++k) w.bypass[k] = w.self_loop[k] = 0;
     for (int64_t i = 0; i < g.num_words; ++i) w.word[i] = 0;
-    for (int64_t k = 0; g.jumps != nullptr && k < whole<F>(g.tokens + 1); ++k) w.token[k] = 0;
+    if (g.jumps == nullptr) return;
+    for (int64_t k = 0; k < whole<F>(g.tokens + 1); ++k) w.token[k] = 0;
+    for (int64_t i = 0; i < g.jumps->num_word_jumps; ++i) w.word[g.num_words + i] = 0;
 }
 
 template <class F>
@@ -139,7 +141,10 @@ void flush_counts(const GraphFor<F>& g, double scale, const ArcCounts& counts, c
     }
     for (int64_t i = 0; counts.word.wanted() && i < g.num_words; ++i)
         counts.word[g.words[i].word] += static_cast<double>(w.word[i]) * scale;
-    for (int64_t k = 1; counts.token.wanted() && g.jumps != nullptr && k <= g.tokens; ++k)
+    if (g.jumps == nullptr) return;
+    for (int64_t i = 0; counts.word.wanted() && i < g.jumps->num_word_jumps; ++i)
+        counts.word[g.jumps->word_jumps[i].word] += static_cast<double>(w.word[g.num_words + i]) * scale;
+    for (int64_t k = 1; counts.token.wanted() && k <= g.tokens; ++k)
         counts.token[k - 1] += static_cast<double>(w.token[k]) * scale;
 }
 
@@ -208,7 +213,7 @@ bool run_backward(Backward<F>& b, int64_t first, int64_t count) {
         const Band reach = step(g, b.beta, b.earlier, p, f, b.band, w);
         if (A != Arcs::none && b.counting()) {
             const States<F> alpha = states_of<F>(w.alpha, i, g);
-            count_arcs<F, A>(g, alpha, b.unit, n.total, b.band, w);
+            count_arcs<F>(g, alpha, b.unit, n.total, b.band, w);
             if constexpr (A == Arcs::graph) count_jumps<F>(g, alpha, b.beta.token, p, b.unit, n.total, b.band, w);
         }
         b.band = reach;

@@ -53,16 +53,18 @@ struct Jumps {
     Weighting<R> enter;       // [k]: e^weight of token arc k − 1 where it leads from position k − 1; 0 where a jump leads to k
     Weighting<R> token;       // [k]: e^weight of the token arc where a jump leads to k
     Weighting<R> bypass;      // [k]: of the bypass beside it
-    Weighting<R> word;        // [i]: of Graph::words[i], whose `start` is here the number of a junction
+    Weighting<R> word;        // [i]: of word_jumps[i]
     Weighting<R> final;       // [i]: of ends[i]
     const Junction* junctions;    // count + 1 of them, in the order of their last sources
     int64_t count;
     const int32_t *sources, *targets;  // positions; all targets of a junction come after all its sources
     const uint8_t* same_label;    // of each target: whether a source of its junction has its label
-    const uint8_t* adds;          // [i]: whether a jump or an earlier word arc leads to the same position as word arc i
+    const WordArc* word_jumps;    // sorted by their ends; `start` is the number of a junction
+    const uint8_t* adds;          // [i]: whether a jump or an earlier word jump leads to the same position as word_jumps[i]
     const int64_t* complete;      // [k]: how many junctions have all their sources before position k
     const int64_t* begun;         // [k]: one more than the number of the last junction that has a source before k
-    const int64_t* words_before;  // [k]: how many word arcs, sorted by their ends, end before k
+    const int64_t* words_before;  // [k]: how many word jumps end before k
+    int64_t num_word_jumps;
     const Repeat* repeats;        // in the order of their positions
     int64_t num_repeats;
     const int32_t* ends;          // positions where a writing ends

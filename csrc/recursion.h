@@ -218,7 +218,7 @@ Occupancy<typename F::Real> occupancy(const States<F> alpha, const States<F> bet
 }
 
 // Adds the posteriors of the ★ arcs that are taken into a frame, from alpha before the frame and w.star from `retreat`.
-template <class F, Arcs A>
+template <class F>
 void count_arcs(const GraphFor<F>& g, const States<F> alpha, const typename F::One unit, const typename F::Real total,
                 const Band band, const Workspace<F>& w) {
     using Many = typename F::Many;
@@ -236,7 +236,7 @@ void count_arcs(const GraphFor<F>& g, const States<F> alpha, const typename F::O
         store(w.bypass + k, load<V>(w.bypass + k) + bypasses);
         before = either;
     }
-    for (int64_t i = 0; A == Arcs::words && i < g.num_words; ++i) {
+    for (int64_t i = 0; i < g.num_words; ++i) {
         const WordArc& arc = g.words[i];
         if (arc.end < band.begin || arc.end >= band.end) continue;
         const typename F::One onward = normalised(w.star[arc.end]) * unit;

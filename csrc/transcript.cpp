@@ -37,9 +37,11 @@ void check_states(const Transcript& t) {
     }
 }
 
-void check_weight(const Transcript& t, double x, double largest, const std::string& what) {
+// `what` gives the name of the weight: text is made only for a message.
+template <class Name>
+void check_weight(const Transcript& t, double x, double largest, const Name& what) {
     if (std::isnan(x) || x > largest)
-        fail(t.n, what + " is " + (std::isnan(x) ? "NaN" : std::to_string(x)) + " in all, must be a number of at most " +
+        fail(t.n, what() + " is " + (std::isnan(x) ? "NaN" : std::to_string(x)) + " in all, must be a number of at most " +
                       str(static_cast<int64_t>(largest)) + " (for " + str(t.b.input_lengths[t.n]) + " frames in " +
                       (t.b.dtype == DType::float64 ? "float64" : "float32") + ") or -inf");
 }
@@ -58,14 +60,15 @@ void check_graph(const Batch& b, int64_t n, int64_t offset, double largest) {
     check_width(t, "word_bypass", b.word_bypass, b.graphs->num_words[n]);
     check_states(t);
     for (int64_t a = 0; a < t.tokens; ++a) {
-        check_weight(t, t.token_weight(a), largest, "the weight of " + named(t, a));
-        check_weight(t, t.bypass_weight(a), largest, "the weight of the bypass beside " + named(t, a));
+        check_weight(t, t.token_weight(a), largest, [&] { return "the weight of " + named(t, a); });
+        check_weight(t, t.bypass_weight(a), largest, [&] { return "the weight of the bypass beside " + named(t, a); });
     }
     for (int64_t q = 0; q < t.states; ++q) {
-        check_weight(t, t.loop_weight(q), largest, "self_loop weight " + str(q));
-        check_weight(t, t.final_weight(q), largest, "the weight of the end " + str(q));
+        check_weight(t, t.loop_weight(q), largest, [&] { return "self_loop weight " + str(q); });
+        check_weight(t, t.final_weight(q), largest, [&] { return "the weight of the end " + str(q); });
     }
-    for (int64_t i = 0; i < t.words; ++i) check_weight(t, t.word_weight(i), largest, "word_bypass weight " + str(t.word(i)));
+    for (int64_t i = 0; i < t.words; ++i)
+        check_weight(t, t.word_weight(i), largest, [&] { return "word_bypass weight " + str(t.word(i)); });
 }
 
 }  // namespace wildctc

@@ -48,11 +48,12 @@ class TranscriptOf {
         : t_(b, n, offset), size_(t_.tokens + 1), padded_(padded(size_)), into_(t_.states), out_of_(t_.states),
           words_of_(t_.states), junction_of_(t_.states, -1) {
         list_arcs();
-        set_weights();
-        add_junctions();
-        add_words();
-        count_before();
         bound_growth();
+        set_weights();
+        find_simple_words();
+        add_junctions();
+        add_word_jumps();
+        count_before();
         make_view();
     }
 
@@ -73,6 +74,10 @@ class TranscriptOf {
         label_.assign(static_cast<size_t>(padded_), t_.b.blank == 0 && t_.b.outputs > 1 ? 1 : 0);
         no_token_.assign(static_cast<size_t>(padded_), Format<R>::zero);
         state_.assign(static_cast<size_t>(padded_), 0);
+        for (int64_t k = 0; k < padded_; ++k) {
+            farthest_back_.push_back(k < size_ ? k : size_ - 1);
+            farthest_ahead_.push_back(k < size_ ? k : size_ - 1);
+        }
         at(into_, 0).push_back(0);
         for (int64_t k = 1; k < size_; ++k) {
             at(label_, k) = small(t_.labels[k - 1]);
@@ -105,6 +110,36 @@ class TranscriptOf {
             (plain(k) ? enter_ : token_).set(k, t_.token_weight(k - 1));
             (plain(k) ? bypass_ : jump_bypass_).set(k, t_.bypass_weight(k - 1));
         }
+    }
+
+    int64_t end_of(int64_t word) const { return at(into_, t_.word_target(word)).back(); }
+
+    // Word arcs that are the only jump from a state with one arc into it, and the only one to the position where they end.
+    void find_simple_words() {
+        std::vector<int32_t> jumps_to(static_cast<size_t>(size_), 0);
+        for (int64_t k = 1; k < size_; ++k) at(jumps_to, k) += plain(k) ? 0 : 1;
+        for (const List& words : words_of_)
+            for (const int32_t i : words) ++at(jumps_to, end_of(i));
+        word_in_.clear(padded_ + kLanes);
+        for (int64_t k = 0; k < size_; ++k) {
+            const int32_t state = at(state_, k);
+            List& words = at(words_of_, state);
+            bool simple = words.size() == 1 && at(into_, state).size() == 1 && at(jumps_to, end_of(words[0])) == 1;
+            for (const int32_t to : at(out_of_, state)) simple = simple && plain(to);
+            if (!simple) continue;
+            next_word_.resize(static_cast<size_t>(k + 1), static_cast<int64_t>(words_.size()));
+            words_.push_back({small(k), small(end_of(words[0])), t_.word(words[0])});
+            word_in_.set(end_of(words[0]), t_.word_weight(words[0]));
+            span(at(into_, state), end_of(words[0]));
+            words.clear();
+        }
+        next_word_.resize(static_cast<size_t>(padded_ + 1), static_cast<int64_t>(words_.size()));
+    }
+
+    // Notes that arcs lead from some positions to another.
+    void span(const List& sources, int64_t to) {
+        at(farthest_back_, to) = std::min<int64_t>(at(farthest_back_, to), sources.front());
+        for (const int32_t from : sources) at(farthest_ahead_, from) = std::max(at(farthest_ahead_, from), to);
     }
 
     void add_junctions() {
@@ -141,17 +176,16 @@ class TranscriptOf {
         }
     }
 
-    void add_words() {
+    void add_word_jumps() {
         std::vector<int64_t> present;
         for (const List& words : words_of_) present.insert(present.end(), words.begin(), words.end());
-        const auto end_of = [&](int64_t i) { return at(into_, t_.word_target(i)).back(); };
         std::stable_sort(present.begin(), present.end(), [&](int64_t i, int64_t j) { return end_of(i) < end_of(j); });
         word_.clear(static_cast<int64_t>(present.size()));
         std::vector<bool> reached(static_cast<size_t>(size_), false);
         for (const int32_t k : targets_) reached[static_cast<size_t>(k)] = true;
         for (const int64_t i : present) {
-            word_.set(static_cast<int64_t>(words_.size()), t_.word_weight(i));
-            words_.push_back({at(junction_of_, t_.word_source(i)), end_of(i), t_.word(i)});
+            word_.set(static_cast<int64_t>(word_jumps_.size()), t_.word_weight(i));
+            word_jumps_.push_back({at(junction_of_, t_.word_source(i)), small(end_of(i)), t_.word(i)});
             adds_.push_back(reached[static_cast<size_t>(end_of(i))]);
             reached[static_cast<size_t>(end_of(i))] = true;
         }
@@ -159,17 +193,9 @@ class TranscriptOf {
 
     // For each position: how far arcs lead, and how many junctions and word arcs are before it.
     void count_before() {
-        for (int64_t k = 0; k < padded_; ++k) {
-            farthest_back_.push_back(k < size_ ? k : size_ - 1);
-            farthest_ahead_.push_back(k < size_ ? k : size_ - 1);
-        }
-        const auto span = [&](const List& sources, int64_t to) {
-            at(farthest_back_, to) = std::min<int64_t>(at(farthest_back_, to), sources.front());
-            for (const int32_t from : sources) at(farthest_ahead_, from) = std::max(at(farthest_ahead_, from), to);
-        };
         for (int64_t k = 1; k < size_; ++k) span(at(into_, t_.source(k - 1)), k);
         for (const List& words : words_of_)
-            for (const int32_t i : words) span(at(into_, t_.word_source(i)), at(into_, t_.word_target(i)).back());
+            for (const int32_t i : words) span(at(into_, t_.word_source(i)), end_of(i));
         for (int64_t k = padded_ - 1; k > 0; --k) at(farthest_back_, k - 1) = std::min(at(farthest_back_, k - 1), at(farthest_back_, k));
         for (int64_t k = 1; k < padded_; ++k) at(farthest_ahead_, k) = std::max(at(farthest_ahead_, k), at(farthest_ahead_, k - 1));
         for (std::vector<int64_t>* x : {&complete_, &begun_, &words_before_}) x->assign(static_cast<size_t>(padded_ + 1), 0);
@@ -178,7 +204,7 @@ class TranscriptOf {
             int64_t& begun = at(begun_, sources_[static_cast<size_t>(at(junctions_, i).sources)] + 1);
             begun = std::max(begun, i + 1);
         }
-        for (const WordArc& word : words_) ++at(words_before_, word.end + 1);
+        for (const WordArc& word : word_jumps_) ++at(words_before_, word.end + 1);
         for (int64_t k = 1; k <= padded_; ++k) {
             at(complete_, k) += at(complete_, k - 1);
             at(begun_, k) = std::max(at(begun_, k), at(begun_, k - 1));
@@ -215,18 +241,18 @@ class TranscriptOf {
     void make_view() {
         bool tame = true;
         int64_t least = 0, least_enter = 0, least_final = 0;
-        for (const Weights* w : {&self_loop_, &bypass_, &jump_bypass_, &word_}) w->look(tame, least);
+        for (const Weights* w : {&self_loop_, &bypass_, &jump_bypass_, &word_, &word_in_}) w->look(tame, least);
         for (const Weights* w : {&enter_, &token_}) w->look(tame, least_enter);
         final_.look(tame, least_final);
         jumps_ = {enter_.view(), token_.view(), jump_bypass_.view(), word_.view(), final_.view(),
                   junctions_.data(), static_cast<int64_t>(junctions_.size()) - 1, sources_.data(), targets_.data(),
-                  same_label_.data(), adds_.data(), complete_.data(), begun_.data(), words_before_.data(),
+                  same_label_.data(), word_jumps_.data(), adds_.data(), complete_.data(), begun_.data(), words_before_.data(),
+                  static_cast<int64_t>(word_jumps_.size()),
                   repeats_.data(), static_cast<int64_t>(repeats_.size()),
                   ends_.data(), static_cast<int64_t>(ends_.size()), state_.data()};
-        const Weighting<R> none{nullptr, nullptr, nullptr};
         view_ = {t_.tokens, true, tame, least, label_.data(), no_token_.data(), nullptr, 0,
-                 self_loop_.view(), bypass_.view(), none, none,
-                 words_.data(), static_cast<int64_t>(words_.size()), nullptr, farthest_back_.data(), farthest_ahead_.data(),
+                 self_loop_.view(), bypass_.view(), word_in_.view(), word_in_.view(),
+                 words_.data(), static_cast<int64_t>(words_.size()), next_word_.data(), farthest_back_.data(), farthest_ahead_.data(),
                  terms_, stars_, same_, least_enter, &jumps_};
     }
 
@@ -235,12 +261,12 @@ class TranscriptOf {
     std::vector<List> into_, out_of_, words_of_;    // of each state: positions, positions, word arcs
     List junction_of_, label_, state_, ends_, sources_, targets_;
     std::vector<Int<R>> no_token_;
-    Weights self_loop_, bypass_, enter_, token_, jump_bypass_, word_, final_;
+    Weights self_loop_, bypass_, enter_, token_, jump_bypass_, word_, word_in_, final_;
     std::vector<Junction> junctions_;
     std::vector<Repeat> repeats_;
-    std::vector<WordArc> words_;
+    std::vector<WordArc> words_, word_jumps_;
     std::vector<uint8_t> same_label_, adds_;
-    std::vector<int64_t> complete_, begun_, words_before_, farthest_back_, farthest_ahead_;
+    std::vector<int64_t> next_word_, complete_, begun_, words_before_, farthest_back_, farthest_ahead_;
     int64_t terms_ = 0;
     double stars_ = 4, same_ = 0;
     Jumps<R> jumps_;

@@ -102,7 +102,7 @@ struct Workspace {
         scores = arena.take<FrameScores<Logit>>(backward ? logits.length : 1);
         bypass = arena.take<Real>(K);
         self_loop = arena.take<Real>(K);
-        word = arena.take<Real>(g.num_words);
+        word = arena.take<Real>(g.num_words + (g.jumps != nullptr ? g.jumps->num_word_jumps : 0));
         token = arena.take<Real>(g.jumps != nullptr ? K : 0);
         end = arena.end();
     }
