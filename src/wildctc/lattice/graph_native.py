@@ -133,7 +133,7 @@ def _loss(batch: GraphBatch, reduction: str, zero_infinity: bool, want: Sequence
         for w, wanted in zip(batch[4:], want[1:], strict=True)
     ]
     result = _loss_into(_NativeGraphs(batch), batch, reduction, zero_infinity, gradient, counts)
-    weights = (None if c is None else -c.to(w.dtype) for c, w in zip(counts, batch[4:], strict=True))
+    weights = (None if c is None or w is None else -c.to(w.dtype) for c, w in zip(counts, batch[4:], strict=True))
     return result, [gradient, *weights]
 
 
