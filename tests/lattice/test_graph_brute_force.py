@@ -30,9 +30,7 @@ KINDS = [(), ("bypass", "self_loop"), ("self_loop", "word_bypass"), FAMILIES]
 def draw_batch(seed: int) -> tuple[torch.Tensor, list[TranscriptGraph], list[int], Wildcards, list[Answer]]:
     rng = np.random.default_rng([7, seed])
     graphs = [draw_graph(rng, OUTPUTS) for _ in range(SIZE)]
-    logits = (
-        rng.normal(0.0, 2.0, (FRAMES, SIZE, OUTPUTS)).astype(np.float32).astype(np.float64)
-    )
+    logits = rng.normal(0.0, 2.0, (FRAMES, SIZE, OUTPUTS)).astype(np.float32).astype(np.float64)
     lengths = [int(rng.integers(0, FRAMES + 1)) for _ in range(SIZE)]
     sizes = {
         "bypass": max(len(g.arcs) for g in graphs),
