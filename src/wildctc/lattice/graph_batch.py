@@ -186,8 +186,11 @@ def _weight(
     if weight is None or (not isinstance(weight, Tensor) and weight == ABSENT):
         return None
     size = len(counts)
-    if not isinstance(weight, Tensor):
-        weight = torch.full((), float(weight), dtype=torch.float64)
+    if not isinstance(weight, Tensor):  # checked by Wildcards
+        rows = np.full((size, width), ABSENT)
+        for row, count in zip(rows, counts, strict=True):
+            row[:count] = weight
+        return torch.from_numpy(rows).to(logits.device)
     if one and weight.dim() == 1:
         weight = weight.unsqueeze(0)
     if not weight.is_floating_point():

@@ -12,22 +12,24 @@ from wildctc.lattice import _native, ops  # type: ignore[attr-defined]  # compil
 from wildctc.lattice.arcs import ABSENT, Lattice, compute_dtype
 from wildctc.lattice.graph_batch import GraphBatch
 from wildctc.lattice.native import Gradients, NativeBatch, gradient_like
+from wildctc.lattice.transcripts import TranscriptGraph
 
 
 class _NativeGraphs(NativeBatch):
     """A batch of graphs in the form that C++ reads. Chains among them are computed as chains."""
 
     def __init__(self, batch: GraphBatch, count_tokens: bool = False) -> None:
+        # numpy, and not torch, because this is a good part of the time of a short batch
         flat = [graph.flat for graph in batch.graphs]
-        joined = [torch.from_numpy(np.concatenate(rows)) for rows in zip(*flat, strict=True)] if flat else _nothing()
+        joined = [np.concatenate(rows) for rows in zip(*(flat or [TranscriptGraph.from_labels([]).flat]), strict=True)]
         labels, ends, arc_weights, arc_words, words, word_weights, final = joined
         super().__init__(
             Lattice(
                 batch.logits,
-                labels,
+                torch.from_numpy(labels),
                 batch.input_lengths,
                 torch.tensor([len(f.labels) for f in flat], dtype=torch.int64),
-                arc_words,
+                torch.from_numpy(arc_words),
                 *batch[4:7],
                 values=[ABSENT] * 3,
                 blank=batch.blank,
@@ -37,21 +39,14 @@ class _NativeGraphs(NativeBatch):
         # the recursion of a chain has no weights on token arcs, and does not count them
         plain = batch.arc_weights is None and not count_tokens
         added = None if batch.arc_weights is None else batch.arc_weights.detach().double().resolve_neg().contiguous()
-        tensors = [
-            ends,
-            arc_weights,
-            words,
-            word_weights,
-            final,
-            _starts([len(f.final) for f in flat]),
-            _starts([len(f.words) for f in flat]),
-            torch.tensor([graph.num_words for graph in batch.graphs], dtype=torch.int64),
-            batch.target_lengths,
-            torch.tensor([plain and graph.is_chain for graph in batch.graphs], dtype=torch.bool),
-        ]
-        self._graphs_alive = (tensors, added)
+        numbers = [(g.num_words, g.length, plain and g.is_chain) for g in batch.graphs]
+        starts = np.array([(0, 0), *((len(f.final), len(f.words)) for f in flat)], dtype=np.int64).cumsum(0)
+        rows = np.array(numbers, dtype=np.int64).reshape(-1, 3).T
+        arrays = [ends, arc_weights, words, word_weights, final, starts[:, 0].copy(), starts[:, 1].copy()]
+        arrays += [rows[0].copy(), rows[1].copy(), rows[2].astype(np.uint8)]
+        self._graphs_alive = (arrays, added)
         weights = (ABSENT, 0, 0) if added is None else (ABSENT, added.data_ptr(), added.shape[1])
-        self._addresses.set_graphs(_native.Transcripts(*(x.data_ptr() for x in tensors), weights))
+        self._addresses.set_graphs(_native.Transcripts(*(x.__array_interface__["data"][0] for x in arrays), weights))
 
     def graph_best_path(self, score: Tensor, place: Tensor, state: Tensor, arc: Tensor, via: Tensor) -> None:
         """Fill the results with the best paths. Call `check` first.
@@ -65,25 +60,6 @@ class _NativeGraphs(NativeBatch):
         """
         results = (x.data_ptr() for x in (score, place, state, arc, via))
         self._addresses.graph_best_path(*results, torch.get_num_threads())
-
-
-def _nothing() -> list[Tensor]:
-    return [
-        torch.empty(shape, dtype=dtype)
-        for shape, dtype in (
-            ((0,), torch.int64),
-            ((0, 2), torch.int64),
-            ((0, 2), torch.float64),
-            ((0,), torch.int64),
-            ((0, 3), torch.int64),
-            ((0,), torch.float64),
-            ((0,), torch.float64),
-        )
-    ]
-
-
-def _starts(counts: list[int]) -> Tensor:
-    return torch.tensor([0, *counts], dtype=torch.int64).cumsum(0)
 
 
 def loss(batch: GraphBatch, reduction: str, zero_infinity: bool) -> Tensor:
