@@ -41,13 +41,50 @@ struct Transcript {
 // Throws std::invalid_argument if states, order or weights of an utterance's graph are wrong.
 void check_graph(const Batch& b, int64_t n, int64_t offset, double largest);
 
+// Numbers in groups, in one array.
+class Groups {
+  public:
+    struct Group {
+        const int32_t *first, *last;
+
+        const int32_t* begin() const { return first; }
+        const int32_t* end() const { return last; }
+        int64_t size() const { return last - first; }
+        bool empty() const { return first == last; }
+        int32_t front() const { return *first; }
+        int32_t back() const { return last[-1]; }
+    };
+
+    // The numbers [begin, end), each in the group that `group_of` tells, in their order; those of group −1 are left out.
+    template <class GroupOf>
+    Groups(int64_t groups, int64_t begin, int64_t end, const GroupOf& group_of)
+        : starts_(static_cast<size_t>(groups + 1), 0), items_(static_cast<size_t>(end - begin)) {
+        for (int64_t i = begin; i < end; ++i)
+            if (group_of(i) >= 0) ++starts_[static_cast<size_t>(group_of(i))];
+        for (size_t q = 1; q < starts_.size(); ++q) starts_[q] += starts_[q - 1];
+        for (int64_t i = end - 1; i >= begin; --i)  // from the end of each group to its start
+            if (group_of(i) >= 0) items_[static_cast<size_t>(--starts_[static_cast<size_t>(group_of(i))])] = static_cast<int32_t>(i);
+    }
+
+    Group operator[](int64_t q) const {
+        return {items_.data() + starts_[static_cast<size_t>(q)], items_.data() + starts_[static_cast<size_t>(q + 1)]};
+    }
+
+  private:
+    std::vector<int64_t> starts_;
+    std::vector<int32_t> items_;
+};
+
 template <class R>
 class TranscriptOf {
   public:
     TranscriptOf(const Batch& b, int64_t n, int64_t offset)
-        : t_(b, n, offset), size_(t_.tokens + 1), padded_(padded(size_)), into_(t_.states), out_of_(t_.states),
-          words_of_(t_.states), junction_of_(t_.states, -1) {
-        list_arcs();
+        : t_(b, n, offset), size_(t_.tokens + 1), padded_(padded(size_)),
+          into_(t_.states, 0, size_, [&](int64_t k) { return k > 0 ? t_.target(k - 1) : 0; }),
+          out_of_(t_.states, 1, size_, [&](int64_t k) { return t_.source(k - 1); }),
+          words_of_(t_.states, 0, t_.words, [&](int64_t i) { return t_.word_weight(i) > -INFINITY ? t_.word_source(i) : -1; }),
+          simple_(static_cast<size_t>(t_.words), 0), junction_of_(static_cast<size_t>(t_.states), -1) {
+        label_positions();
         bound_growth();
         set_weights();
         find_simple_words();
@@ -69,31 +106,25 @@ class TranscriptOf {
     template <class T>
     static const T& at(const std::vector<T>& x, int64_t i) { return x[static_cast<size_t>(i)]; }
 
-    // Labels and states of positions, and which positions and word arcs touch each state.
-    void list_arcs() {
+    void label_positions() {
         label_.assign(static_cast<size_t>(padded_), t_.b.blank == 0 && t_.b.outputs > 1 ? 1 : 0);
         no_token_.assign(static_cast<size_t>(padded_), Format<R>::zero);
         state_.assign(static_cast<size_t>(padded_), 0);
-        for (int64_t k = 0; k < padded_; ++k) {
-            farthest_back_.push_back(k < size_ ? k : size_ - 1);
-            farthest_ahead_.push_back(k < size_ ? k : size_ - 1);
+        for (std::vector<int64_t>* x : {&farthest_back_, &farthest_ahead_}) {
+            x->resize(static_cast<size_t>(padded_), size_ - 1);
+            for (int64_t k = 0; k < size_; ++k) at(*x, k) = k;
         }
-        at(into_, 0).push_back(0);
         for (int64_t k = 1; k < size_; ++k) {
             at(label_, k) = small(t_.labels[k - 1]);
             at(no_token_, k) = 0;
             at(state_, k) = small(t_.target(k - 1));
-            at(into_, t_.target(k - 1)).push_back(small(k));
-            at(out_of_, t_.source(k - 1)).push_back(small(k));
         }
-        for (int64_t i = 0; i < t_.words; ++i)
-            if (t_.word_weight(i) > -INFINITY) at(words_of_, t_.word_source(i)).push_back(small(i));
     }
 
     // Whether the token arc of position k does what that of a chain does.
     bool plain(int64_t k) const {
-        const List& sources = at(into_, t_.source(k - 1));
-        return sources.size() == 1 && sources[0] == k - 1 && (k == 1 || at(label_, k) != at(label_, k - 1));
+        const Groups::Group sources = into_[t_.source(k - 1)];
+        return sources.size() == 1 && sources.front() == k - 1 && (k == 1 || at(label_, k) != at(label_, k - 1));
     }
 
     void set_weights() {
@@ -112,32 +143,33 @@ class TranscriptOf {
         }
     }
 
-    int64_t end_of(int64_t word) const { return at(into_, t_.word_target(word)).back(); }
+    int64_t end_of(int64_t word) const { return into_[t_.word_target(word)].back(); }
 
     // Word arcs that are the only jump from a state with one arc into it, and the only one to the position where they end.
     void find_simple_words() {
         std::vector<int32_t> jumps_to(static_cast<size_t>(size_), 0);
         for (int64_t k = 1; k < size_; ++k) at(jumps_to, k) += plain(k) ? 0 : 1;
-        for (const List& words : words_of_)
-            for (const int32_t i : words) ++at(jumps_to, end_of(i));
+        for (int64_t i = 0; i < t_.words; ++i)
+            if (t_.word_weight(i) > -INFINITY) ++at(jumps_to, end_of(i));
         word_in_.clear(padded_ + kLanes);
         for (int64_t k = 0; k < size_; ++k) {
             const int32_t state = at(state_, k);
-            List& words = at(words_of_, state);
-            bool simple = words.size() == 1 && at(into_, state).size() == 1 && at(jumps_to, end_of(words[0])) == 1;
-            for (const int32_t to : at(out_of_, state)) simple = simple && plain(to);
+            const Groups::Group words = words_of_[state];
+            bool simple = words.size() == 1 && into_[state].size() == 1 && at(jumps_to, end_of(words.front())) == 1;
+            for (const int32_t to : out_of_[state]) simple = simple && plain(to);
             if (!simple) continue;
             next_word_.resize(static_cast<size_t>(k + 1), static_cast<int64_t>(words_.size()));
-            words_.push_back({small(k), small(end_of(words[0])), t_.word(words[0])});
-            word_in_.set(end_of(words[0]), t_.word_weight(words[0]));
-            span(at(into_, state), end_of(words[0]));
-            words.clear();
+            const int64_t i = words.front(), end = end_of(i);
+            words_.push_back({small(k), small(end), t_.word(i)});
+            word_in_.set(end, t_.word_weight(i));
+            span(into_[state], end);
+            at(simple_, i) = 1;
         }
         next_word_.resize(static_cast<size_t>(padded_ + 1), static_cast<int64_t>(words_.size()));
     }
 
     // Notes that arcs lead from some positions to another.
-    void span(const List& sources, int64_t to) {
+    void span(Groups::Group sources, int64_t to) {
         at(farthest_back_, to) = std::min<int64_t>(at(farthest_back_, to), sources.front());
         for (const int32_t from : sources) at(farthest_ahead_, from) = std::max(at(farthest_ahead_, from), to);
     }
@@ -145,12 +177,12 @@ class TranscriptOf {
     void add_junctions() {
         for (int64_t k = 0; k < size_; ++k) {  // in the order of their last sources
             const int32_t state = at(state_, k);
-            const List& sources = at(into_, state);
+            const Groups::Group sources = into_[state], words = words_of_[state];
             if (sources.back() != k) continue;
             List targets;
-            for (const int32_t to : at(out_of_, state))
+            for (const int32_t to : out_of_[state])
                 if (!plain(to)) targets.push_back(to);
-            if (targets.empty() && at(words_of_, state).empty()) continue;
+            if (targets.empty() && (words.empty() || at(simple_, words.front()))) continue;
             at(junction_of_, state) = small(static_cast<int64_t>(junctions_.size()));
             junctions_.push_back({small(static_cast<int64_t>(sources_.size())), small(static_cast<int64_t>(targets_.size()))});
             sources_.insert(sources_.end(), sources.begin(), sources.end());
@@ -161,14 +193,14 @@ class TranscriptOf {
         std::sort(repeats_.begin(), repeats_.end(), [](const Repeat& x, const Repeat& y) { return x.position < y.position; });
     }
 
-    void add_target(int32_t to, const List& sources) {
+    void add_target(int32_t to, Groups::Group sources) {
         bool same = false;
         for (const int32_t from : sources) same = same || (from > 0 && at(label_, from) == at(label_, to));
         targets_.push_back(to);
         same_label_.push_back(same);
     }
 
-    void add_repeats(const List& sources, const List& targets, int32_t junction) {
+    void add_repeats(Groups::Group sources, const List& targets, int32_t junction) {
         for (const int32_t from : sources) {
             bool same = false;
             for (const int32_t to : targets) same = same || (from > 0 && at(label_, from) == at(label_, to));
@@ -178,7 +210,8 @@ class TranscriptOf {
 
     void add_word_jumps() {
         std::vector<int64_t> present;
-        for (const List& words : words_of_) present.insert(present.end(), words.begin(), words.end());
+        for (int64_t i = 0; i < t_.words; ++i)
+            if (t_.word_weight(i) > -INFINITY && !at(simple_, i)) present.push_back(i);
         std::stable_sort(present.begin(), present.end(), [&](int64_t i, int64_t j) { return end_of(i) < end_of(j); });
         word_.clear(static_cast<int64_t>(present.size()));
         std::vector<bool> reached(static_cast<size_t>(size_), false);
@@ -193,9 +226,9 @@ class TranscriptOf {
 
     // For each position: how far arcs lead, and how many junctions and word arcs are before it.
     void count_before() {
-        for (int64_t k = 1; k < size_; ++k) span(at(into_, t_.source(k - 1)), k);
-        for (const List& words : words_of_)
-            for (const int32_t i : words) span(at(into_, t_.word_source(i)), end_of(i));
+        for (int64_t k = 1; k < size_; ++k) span(into_[t_.source(k - 1)], k);
+        for (int64_t i = 0; i < t_.words; ++i)
+            if (t_.word_weight(i) > -INFINITY) span(into_[t_.word_source(i)], end_of(i));
         for (int64_t k = padded_ - 1; k > 0; --k) at(farthest_back_, k - 1) = std::min(at(farthest_back_, k - 1), at(farthest_back_, k));
         for (int64_t k = 1; k < padded_; ++k) at(farthest_ahead_, k) = std::max(at(farthest_ahead_, k), at(farthest_ahead_, k - 1));
         for (std::vector<int64_t>* x : {&complete_, &begun_, &words_before_}) x->assign(static_cast<size_t>(padded_ + 1), 0);
@@ -216,14 +249,15 @@ class TranscriptOf {
     void bound_growth() {
         std::vector<double> same(static_cast<size_t>(t_.states), 0);
         terms_ = 10 * size_;
+        List labels;
         for (int64_t q = t_.states - 1; q >= 0; --q) {
-            List labels;
+            labels.clear();
             double most = 0;
-            for (const int32_t k : at(out_of_, q)) {
+            for (const int32_t k : out_of_[q]) {
                 labels.push_back(at(label_, k));
                 most = std::max(most, at(same, at(state_, k)));
             }
-            for (const int32_t i : at(words_of_, q)) most = std::max(most, at(same, t_.word_target(i)));
+            for (const int32_t i : words_of_[q]) most = std::max(most, at(same, t_.word_target(i)));
             std::sort(labels.begin(), labels.end());
             size_t run = 0, longest = 1;
             for (size_t i = 0; i < labels.size(); ++i) {
@@ -231,9 +265,9 @@ class TranscriptOf {
                 longest = std::max(longest, run);
             }
             at(same, q) = most + std::log(static_cast<double>(longest));
-            const size_t ways = labels.size() + at(words_of_, q).size();
+            const int64_t ways = static_cast<int64_t>(labels.size()) + words_of_[q].size();
             stars_ = std::max(stars_, 2 + static_cast<double>(ways));
-            terms_ += static_cast<int64_t>(4 * (ways + at(into_, q).size()));
+            terms_ += 4 * (ways + into_[q].size());
         }
         same_ = at(same, 0);
     }
@@ -258,7 +292,8 @@ class TranscriptOf {
 
     const Transcript t_;
     const int64_t size_, padded_;                   // positions
-    std::vector<List> into_, out_of_, words_of_;    // of each state: positions, positions, word arcs
+    const Groups into_, out_of_, words_of_;         // of each state: positions, positions, word arcs
+    std::vector<uint8_t> simple_;                   // of word arcs
     List junction_of_, label_, state_, ends_, sources_, targets_;
     std::vector<Int<R>> no_token_;
     Weights self_loop_, bypass_, enter_, token_, jump_bypass_, word_, word_in_, final_;
