@@ -93,10 +93,10 @@ def _infeasible_graphs(
     outputs = 2 + max((arc.label for graph in graphs for arc in graph.arcs), default=0)
     longest = max(int(frames.max()) if len(graphs) else 0, 0)
     logits = torch.empty(()).expand(longest, len(graphs), outputs)
-    batch = as_graph_batch(logits, graphs, frames, outputs - 1, wildcards)
+    batch = as_graph_batch(logits, graphs, frames, outputs - 1, wildcards).each_weight()
     found = []
     for n, graph in enumerate(graphs):
-        bypass, _, words = (None if w is None else w[n].tolist() for w in batch[4:7])
+        bypass, _, words = (None if w is None else w[n].tolist() for w in batch.weights[:3])
         needed = needed_frames(graph, bypass, words)
         if frames[n] < needed:
             found.append(Infeasible(n, int(frames[n]), int(needed), _repeats(graph)))

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-from torch import Tensor
+from dataclasses import dataclass
 
 from wildctc.lattice import drawing as d
 from wildctc.lattice.arcs import ABSENT, Wildcards
@@ -124,7 +122,7 @@ class _Plan:
     def rows(self) -> list[tuple[int, int]]:
         """The first and last state of each row: they break at states that every writing and every word passes."""
         graph, line = self.graph, self.branches[0].states
-        spans = [(arc.source, arc.target) for arc in (*graph.arcs, *graph.words)]
+        spans = [(a.source, a.target) for a in graph.arcs] + [(w.source, w.target) for w in graph.words]
         cuts = [q for q in line if not any(self.x[s] < self.x[q] < self.x[t] for s, t in spans)]
         found, first, last = [], line[0], line[0]
         for q in [*cuts[1:], line[-1]]:
@@ -179,7 +177,7 @@ class _Row:
         found: list[str] = []
         if self.first == 0:
             found.append(d._path("start", d._INK, f"M{d._MARGIN - 44} {y} H{d._MARGIN - d._RADIUS - 2}"))
-        height = {q: y for q in plan.on_line}
+        height = dict.fromkeys(plan.on_line, y)
         for branch, lane in self.branches[1:]:
             height.update({q: y + lane * plan.line_gap for q in branch.states if q not in height})
         for branch, lane in self.branches:
@@ -241,5 +239,6 @@ class _Row:
         bend = min(50, (right - left) // 2)
         outer = 4 * (self.plan.graph.final[target] > ABSENT)
         curve = f"M{left + 4} {height[source] - d._RADIUS + 2} C{left + 8} {top} {left + 20} {top} {left + bend} {top}"
-        curve += f" H{right - bend} C{right - 20} {top} {right - 8} {top} {right - 4} {height[target] - d._RADIUS - 1 - outer}"
+        end = height[target] - d._RADIUS - 1 - outer
+        curve += f" H{right - bend} C{right - 20} {top} {right - 8} {top} {right - 4} {end}"
         return [d._path("word-bypass", d._WORD, curve), d._text((left + right) / 2, top - 4, "★", d._WORD)]

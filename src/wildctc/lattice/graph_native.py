@@ -30,8 +30,8 @@ class _NativeGraphs(NativeBatch):
                 batch.input_lengths,
                 torch.tensor([len(f.labels) for f in flat], dtype=torch.int64),
                 torch.from_numpy(arc_words),
-                *batch[4:7],
-                values=[ABSENT] * 3,
+                *batch.weights[:3],
+                values=list(batch.numbers),
                 blank=batch.blank,
                 loops_at_words=False,
             )
@@ -73,8 +73,8 @@ def loss(batch: GraphBatch, reduction: str, zero_infinity: bool) -> Tensor:
     Returns:
         Negative log-likelihoods (N,), or reduced to ().
     """
-    ops.check_transforms(batch.logits, *batch[4:])
-    return _Loss.apply(batch, reduction, zero_infinity, batch.logits, *batch[4:])
+    ops.check_transforms(batch.logits, *batch.weights)
+    return _Loss.apply(batch, reduction, zero_infinity, batch.logits, *batch.weights)
 
 
 class _Loss(torch.autograd.Function):
@@ -83,17 +83,17 @@ class _Loss(torch.autograd.Function):
         want = ctx.needs_input_grad[3:]
         result, ctx.gradients = _loss(batch, reduction, zero_infinity, want)
         ctx.save_for_backward(*inputs)
-        ctx.rest = (batch.graphs, batch.input_lengths, batch.blank, reduction, zero_infinity, want)
+        ctx.rest = (batch.graphs, batch.input_lengths, batch.blank, batch.numbers, reduction, zero_infinity, want)
         return result
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         tensors = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
-        graphs, lengths, blank, reduction, zero_infinity, want = ctx.rest
+        graphs, lengths, blank, numbers, reduction, zero_infinity, want = ctx.rest
         with torch.no_grad():
             if gradients is None:  # a second backward pass
-                batch = GraphBatch(tensors[0], graphs, lengths, blank, *tensors[1:])
+                batch = GraphBatch(tensors[0], graphs, lengths, blank, *tensors[1:5], numbers=numbers)
                 gradients = _loss(batch, reduction, zero_infinity, want)[1]
             gradients = ops.scaled_by(gradients, grad, tensors[0].dtype)
         if torch.is_grad_enabled():
@@ -106,10 +106,10 @@ def _loss(batch: GraphBatch, reduction: str, zero_infinity: bool, want: Sequence
     gradient = gradient_like(batch.logits, compute_dtype(batch.logits)) if want[0] else None
     counts = [
         torch.zeros(w.shape, dtype=torch.float64) if wanted and w is not None else None
-        for w, wanted in zip(batch[4:], want[1:], strict=True)
+        for w, wanted in zip(batch.weights, want[1:], strict=True)
     ]
     result = _loss_into(_NativeGraphs(batch), batch, reduction, zero_infinity, gradient, counts)
-    weights = (None if c is None or w is None else -c.to(w.dtype) for c, w in zip(counts, batch[4:], strict=True))
+    weights = (None if c is None or w is None else -c.to(w.dtype) for c, w in zip(counts, batch.weights, strict=True))
     return result, [gradient, *weights]
 
 
@@ -125,13 +125,12 @@ def _loss_into(
     losses = torch.empty(batch.logits.shape[1], dtype=compute_dtype(batch.logits))
     reduced = losses if reduction == "none" else torch.empty((), dtype=losses.dtype)
     native.loss(losses, reduced, reduction, zero_infinity, gradient, counts)
-    lost = losses.isnan()
-    if lost.any():
-        sizes = [(len(g.arcs), g.num_states, g.num_words, len(g.arcs)) for g in batch.graphs]
-        for count, size in zip(counts, zip(*sizes, strict=True), strict=True):
+    if any(c is not None for c in counts) and losses.isnan().any():
+        columns = list(zip(*batch.sizes, strict=True))
+        for count, size in zip(counts, [*columns, columns[0]], strict=True):
             if count is not None:
                 there = torch.arange(count.shape[1]) < torch.tensor(size).unsqueeze(1)
-                count.masked_fill_(lost.unsqueeze(1) & there, math.nan)
+                count.masked_fill_(losses.isnan().unsqueeze(1) & there, math.nan)
     return reduced
 
 
@@ -145,8 +144,9 @@ def counts(batch: GraphBatch) -> tuple[Tensor, list[Tensor | None]]:
         The log-likelihoods (N,), and the counts of token arcs (N, A), bypasses (N, A), self-loops (N, Q) and word
         bypasses (N, W), None where a family is absent.
     """
+    batch = batch.each_weight()
     shape = (len(batch.graphs), batch.widths[0])
-    found = [None if w is None else torch.zeros(w.shape, dtype=torch.float64) for w in batch[4:7]]
+    found = [None if w is None else torch.zeros(w.shape, dtype=torch.float64) for w in batch.weights[:3]]
     tokens = torch.zeros(shape, dtype=torch.float64)
     native = _NativeGraphs(batch, count_tokens=True)
     losses = _loss_into(native, batch, "none", False, None, [*found, tokens])

@@ -49,6 +49,7 @@ def best_path(batch: GraphBatch) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor
         The same as `graph_native.best_path`.
     """
     frames, size, _ = batch.logits.shape
+    batch = batch.each_weight()
     batch = GraphBatch(*(x.detach().cpu() if isinstance(x, Tensor) else x for x in batch))  # type: ignore[arg-type]
     score = torch.full((size,), math.nan, dtype=torch.float64)
     place, via = (torch.full((size, frames), fill, dtype=torch.int32) for fill in (0, -1))
@@ -67,7 +68,7 @@ def best_path(batch: GraphBatch) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor
 
 def _weights_of(batch: GraphBatch, n: int) -> _Weights:
     graph = batch.graphs[n]
-    bypass, loops, words, added = (None if w is None else w[n].double().tolist() for w in batch[4:])
+    bypass, loops, words, added = (None if w is None else w[n].double().tolist() for w in batch.weights)
     return _Weights(
         [a.weight + (added[i] if added else 0.0) for i, a in enumerate(graph.arcs)],
         [bypass[i] + a.skipped if bypass else ABSENT for i, a in enumerate(graph.arcs)],
