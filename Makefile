@@ -58,8 +58,8 @@ sanitize: setup
 	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 		WILDCTC_NATIVE=build/sanitize $(PY) -m pytest -q -p no:cacheprovider tests/lattice/test_golden_k2.py \
 		tests/lattice/test_edge_cases.py tests/lattice/test_bad_input.py tests/lattice/test_native_equals_reference.py \
-		tests/lattice/test_masked_logits.py tests/lattice/test_alignment.py \
-		tests/lattice/test_budget.py
+		tests/lattice/test_masked_logits.py tests/lattice/test_alignment.py tests/lattice/test_budget.py \
+		tests/lattice/test_graph_brute_force.py tests/lattice/test_graph_native.py
 
 # The sdist, from it the wheel of this Python, and that wheel where no compiler is found: dist/ and build/wheel.
 wheel: setup

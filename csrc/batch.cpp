@@ -5,6 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "transcript.h"
+
 namespace wildctc {
 
 bool Weights::present() const { return each != nullptr || value > -std::numeric_limits<double>::infinity(); }
@@ -95,6 +97,11 @@ void check(const Batch& b) {
         check_length(n, "target_length", count, concatenated ? b.targets.total - offset : b.targets.width,
                      concatenated ? "the number of remaining targets" : "S");
         check_labels(b, n, b.targets.row(n, offset), count);
+        if (!b.chain(n)) {
+            check_graph(b, n, offset, largest_weight(b, 2 * b.input_lengths[n]));
+            offset += count;
+            continue;
+        }
         int64_t last_word = -1;
         if (b.words.data != nullptr) {
             const int64_t* words = b.words.row(n, offset);

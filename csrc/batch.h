@@ -28,6 +28,21 @@ struct Rows {
     const int64_t* row(int64_t n, int64_t offset) const { return data + (width >= 0 ? n * width : offset); }
 };
 
+// What transcripts that are graphs have besides the labels of their token arcs, which are in Batch::targets. Rows of all
+// utterances follow one another.
+struct Transcripts {
+    const int64_t* arcs;            // (token arcs, 2): source and target
+    const double* arc_weights;      // (token arcs, 2): the arc's, and the part of it that its bypass pays too
+    const int64_t* word_arcs;       // (word arcs, 3): source, target, and the number of the weight
+    const double* word_weights;     // (word arcs): a log-weight that is added
+    const double* final;            // (states): −inf where no writing ends
+    const int64_t *states, *words;  // (N + 1): where the states and the word arcs of each utterance begin
+    const int64_t* num_words;       // (N): numbers of words
+    const int64_t* lengths;         // (N): tokens of the first writing, by which `mean` divides
+    const uint8_t* chain;           // (N): computed as a chain, by targets and words alone
+    Weights added;                  // (N, A): log-weights that are added to those of the token arcs
+};
+
 struct Batch {
     void* logits;
     DType dtype;
@@ -38,7 +53,9 @@ struct Batch {
     int64_t blank;
     Weights bypass, self_loop, word_bypass;
     bool loops_at_words;
+    const Transcripts* graphs = nullptr;  // null: all transcripts are chains
 
+    bool chain(int64_t n) const { return graphs == nullptr || graphs->chain[n] != 0; }
     bool wildcards() const { return bypass.present() || self_loop.present() || word_bypass.present(); }
     bool needs_words() const { return word_bypass.present() || (loops_at_words && self_loop.present()); }
 };

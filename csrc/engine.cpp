@@ -9,6 +9,7 @@
 
 #include "graph.h"
 #include "threads.h"
+#include "transcript.h"
 
 namespace wildctc {
 namespace {
@@ -118,7 +119,8 @@ Frames gradient_of(const Batch& b, int64_t n, const LossResult& r) {
 // As in torch, `mean` divides each loss by the length of its target, and then averages.
 double share_of(Reduction reduction, const Batch& b, int64_t n) {
     if (reduction != Reduction::mean) return 1;
-    return 1 / (static_cast<double>(b.size) * static_cast<double>(std::max<int64_t>(1, b.target_lengths[n])));
+    const int64_t length = b.graphs != nullptr ? b.graphs->lengths[n] : b.target_lengths[n];
+    return 1 / (static_cast<double>(b.size) * static_cast<double>(std::max<int64_t>(1, length)));
 }
 
 template <class R>
@@ -133,21 +135,28 @@ void reduce(const Batch& b, const LossResult& result) {
 }
 
 template <class R>
-double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResult& r, int64_t limit, Scratch& scratch) {
+double loss_of(const Batch& b, int64_t n, const Graph<R>& graph, const LossResult& r, int64_t limit, Scratch& scratch) {
     const Frames logits = logits_of(b, n);
-    const GraphOf<R> graph(b, n, target_offset);
-    char* memory = scratch.reserve(kernel<R>().workspace(logits, graph.view(), r.backward, limit));
-    if (!r.backward) return -kernel<R>().forward(logits, graph.view(), memory);
-    const ArcCounts counts{r.bypass.row(n), r.self_loop.row(n), r.word.row(n)};
+    char* memory = scratch.reserve(kernel<R>().workspace(logits, graph, r.backward, limit));
+    if (!r.backward) return -kernel<R>().forward(logits, graph, memory);
+    const ArcCounts counts{r.bypass.row(n), r.self_loop.row(n), r.word.row(n), r.token.row(n)};
     const Frames gradient = gradient_of<R>(b, n, r);
-    return -kernel<R>().forward_backward(logits, graph.view(), gradient, share_of(r.reduction, b, n), counts, memory, limit);
+    return -kernel<R>().forward_backward(logits, graph, gradient, share_of(r.reduction, b, n), counts, memory, limit);
+}
+
+template <class R>
+double loss_of(const Batch& b, int64_t n, int64_t target_offset, const LossResult& r, int64_t limit, Scratch& scratch) {
+    if (b.chain(n)) return loss_of<R>(b, n, GraphOf<R>(b, n, target_offset).view(), r, limit, scratch);
+    return loss_of<R>(b, n, TranscriptOf<R>(b, n, target_offset).view(), r, limit, scratch);
 }
 
 // The least bytes for utterance n: its graph and its scratch memory.
 template <class R>
 int64_t least_bytes(const Batch& b, int64_t n, int64_t target_offset, bool backward) {
-    const GraphOf<R> graph(b, n, target_offset);
-    return graph.bytes() + kernel<R>().workspace(logits_of(b, n), graph.view(), backward, 0);
+    const auto least = [&](const auto& graph) {
+        return graph.bytes() + kernel<R>().workspace(logits_of(b, n), graph.view(), backward, 0);
+    };
+    return b.chain(n) ? least(GraphOf<R>(b, n, target_offset)) : least(TranscriptOf<R>(b, n, target_offset));
 }
 
 template <class R>

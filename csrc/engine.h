@@ -27,7 +27,7 @@ struct LossResult {
     bool backward;       // false: nothing below is wanted
     void* gradient;      // (T, N, C), of the losses' type, contiguous in C; null: not wanted
     int64_t stride_t, stride_n;
-    CountRows bypass, self_loop, word;  // expected counts of arcs, times −d(returned) / d(loss_n), are added
+    CountRows bypass, self_loop, word, token;  // expected counts of arcs, times −d(returned) / d(loss_n), are added
 };
 
 void loss(const Batch& batch, const LossResult& result, const Budget& budget, int threads);
@@ -51,6 +51,17 @@ struct PathResult {
 };
 
 void best_path(const Batch& batch, const PathResult& result, const Budget& budget, int threads);
+
+// The best paths of transcripts that are graphs (Batch::graphs), chains among them.
+struct GraphPathResult {
+    double* score;       // (N)
+    int32_t* place;      // (N, T): in a token its arc, else the state of the graph
+    int8_t* state;       // (N, T): as in PathResult
+    int8_t* arc;         // (N, T): as in PathResult
+    int32_t* via;        // (N, T): where ★ is entered by a bypass, the token arc beside it; by a word bypass, the word arc
+};
+
+void graph_best_path(const Batch& batch, const GraphPathResult& result, int threads);
 
 const char* instruction_set();
 

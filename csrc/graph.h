@@ -54,7 +54,7 @@ class GraphOf {
         view_ = {U, wild, tame_, least_weight_, label_.data(), no_token_.data(), repeats_.data(), static_cast<int64_t>(repeats_.size()),
                  self_loop_.view(), bypass_.view(), word_in_.view(), word_out_.view(),
                  words_.data(), static_cast<int64_t>(words_.size()), next_word_.data(), farthest_back_.data(),
-                 farthest_ahead_.data()};
+                 farthest_ahead_.data(), 10 * (U + 1), 4, 0, 0, nullptr};
     }
 
     const Graph<R>& view() const { return view_; }
@@ -62,7 +62,6 @@ class GraphOf {
     // a bound of what the graph itself takes
     int64_t bytes() const { return static_cast<int64_t>(label_.size()) * (32 + 4 * (sizeof(R) + sizeof(Int<R>) + sizeof(double)) + 32); }
 
-  private:
     static constexpr int64_t kTamest = 500;  // bits: well inside the range of a double, and beyond the weights of all schedules
 
     struct Weights {
@@ -82,8 +81,18 @@ class GraphOf {
             plain[static_cast<size_t>(k)] = w.e > -kTamest ? ::wildctc::plain(w) : 0.0;
         }
         Weighting<R> view() const { return {m.data(), e.data(), plain.data()}; }
+
+        // Lowers `least` to the least exponent of a weight that is not 0, and `tame` if a weight is not.
+        void look(bool& tame, int64_t& least) const {
+            for (size_t k = 0; k < m.size(); ++k) {
+                if (e[k] == Format<R>::zero) continue;
+                least = std::min<int64_t>(least, e[k]);
+                tame = tame && e[k] > -kTamest && (e[k] < 0 || (e[k] == 0 && m[k] == R(1)));
+            }
+        }
     };
 
+  private:
     void add_wildcards(const Batch& b, int64_t n, const int64_t* words, int64_t U, int64_t K) {
         // one vector longer than the positions: the backward pass also reads the arcs that would leave the last position
         for (Weights* w : {&self_loop_, &bypass_, &word_in_, &word_out_}) w->clear(K + kLanes);
@@ -106,14 +115,7 @@ class GraphOf {
     }
 
     void look_at_weights() {
-        for (const Weights* w : {&self_loop_, &bypass_, &word_in_}) {
-            for (size_t k = 0; k < w->m.size(); ++k) {
-                const int64_t e = w->e[k];
-                if (e == Format<R>::zero) continue;
-                least_weight_ = std::min(least_weight_, e);
-                tame_ = tame_ && e > -kTamest && (e < 0 || (e == 0 && w->m[k] == R(1)));
-            }
-        }
+        for (const Weights* w : {&self_loop_, &bypass_, &word_in_}) w->look(tame_, least_weight_);
     }
 
     std::vector<int32_t> label_;

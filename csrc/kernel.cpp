@@ -74,7 +74,7 @@ Outcome run_forward(const Frames& logits, const Places<F>& at, RangeWatch& watch
     const GraphFor<F>& g = at.g;
     const int64_t K = whole<F>(g.tokens + 1);
     prepare<F>(at.w, g);
-    find_first_needed<F>(g, g.tokens / kStep<F> * kStep<F>, 0, logits.length, at.w);
+    find_first_needed<F>(g, first_end<F>(g), 0, logits.length, at.w);
     start_state<F>(at.state(0), g);
     int64_t reach = 0;  // the last position that a path has reached
     for (int64_t t = 0; t < logits.length; ++t) {
@@ -91,7 +91,7 @@ Outcome run_forward(const Frames& logits, const Places<F>& at, RangeWatch& watch
         if (!score_frame(x, logits.outputs, logits.blank, at.relative(t), f)) return Outcome::no_softmax;
         if constexpr (F::limited) {
             if (t % kSettle == 0 && !watch.rescale(at.state(t), before, g.wildcards, f)) return Outcome::out_of_range;
-            if (!watch.step(f, g.least_weight)) return Outcome::out_of_range;
+            if (!watch.step(f, g.least_weight, g.least_enter)) return Outcome::out_of_range;
         }
         token_emissions(x, at.relative(t), g, f, before, at.emission(t));
         advance_at<F, A>(t, g, at.state(t), at.state(t + 1), at.emission(t), f, after, at.w);
@@ -102,6 +102,7 @@ Outcome run_forward(const Frames& logits, const Places<F>& at, RangeWatch& watch
 
 template <class F>
 typename F::One total_of(const States<F>& last, const GraphFor<F>& g) {
+    if (g.jumps != nullptr) return total_of_ends<F>(last, g);
     const typename F::One total = sum(last.blank[g.tokens], last.token[g.tokens]);
     return normalised(g.wildcards ? sum(total, last.star[g.tokens]) : total);
 }
@@ -115,7 +116,7 @@ bool log_likelihood(Scaled<R> total, const RangeWatch&, const Frames&, const Gra
 }
 
 bool log_likelihood(double total, const RangeWatch& watch, const Frames& logits, const Graph<float>& g, double& result) {
-    return watch.log_likelihood(total, logits.length, g.tokens, result);
+    return watch.log_likelihood(total, logits.length, g, result);
 }
 
 // The likelihood of all frames, and in `result` its logarithm.
@@ -140,16 +141,25 @@ template <class F>
 void clear_counts(const GraphFor<F>& g, const Workspace<F>& w) {
     for (int64_t k = 0; k < whole<F>(g.tokens + 1); ++k) w.bypass[k] = w.self_loop[k] = 0;
     for (int64_t i = 0; i < g.num_words; ++i) w.word[i] = 0;
+    if (g.jumps == nullptr) return;
+    for (int64_t k = 0; k < whole<F>(g.tokens + 1); ++k) w.token[k] = 0;
+    for (int64_t i = 0; i < g.jumps->num_word_jumps; ++i) w.word[g.num_words + i] = 0;
 }
 
 template <class F>
 void flush_counts(const GraphFor<F>& g, double scale, const ArcCounts& counts, const Workspace<F>& w) {
     for (int64_t k = 0; k <= g.tokens; ++k) {
-        if (counts.self_loop.wanted()) counts.self_loop[k] += static_cast<double>(w.self_loop[k]) * scale;
+        const int64_t state = g.jumps != nullptr ? g.jumps->state[k] : k;
+        if (counts.self_loop.wanted()) counts.self_loop[state] += static_cast<double>(w.self_loop[k]) * scale;
         if (counts.bypass.wanted() && k > 0) counts.bypass[k - 1] += static_cast<double>(w.bypass[k]) * scale;
     }
     for (int64_t i = 0; counts.word.wanted() && i < g.num_words; ++i)
         counts.word[g.words[i].word] += static_cast<double>(w.word[i]) * scale;
+    if (g.jumps == nullptr) return;
+    for (int64_t i = 0; counts.word.wanted() && i < g.jumps->num_word_jumps; ++i)
+        counts.word[g.jumps->word_jumps[i].word] += static_cast<double>(w.word[g.num_words + i]) * scale;
+    for (int64_t k = 1; counts.token.wanted() && k <= g.tokens; ++k)
+        counts.token[k - 1] += static_cast<double>(w.token[k]) * scale;
 }
 
 // Computes the alphas of the stretch [first, first + count) again, with their emissions, into rows 0…count of w.alpha, at the
@@ -192,7 +202,9 @@ struct Backward {
     States<F> beta, earlier;
     Band band;
 
-    bool counting() const { return counts.bypass.wanted() || counts.self_loop.wanted() || counts.word.wanted(); }
+    bool counting() const {
+        return counts.bypass.wanted() || counts.self_loop.wanted() || counts.word.wanted() || counts.token.wanted();
+    }
 };
 
 // Frames [first, first + count), whose alphas and emissions are in the workspace. False if the numbers had too little
@@ -206,15 +218,20 @@ bool run_backward(Backward<F>& b, int64_t first, int64_t count) {
         const int64_t t = first + i;
         fetch_row<Logit>(b.gradient, t - 2);
         const Emissions<F> f(w.scores[t]);
-        send_back_through_words<F, A>(g, b.beta, f, b.band, w);
+        const typename F::Array p = w.emission.at(i * whole<F>(g.tokens + 1));
+        send_back_through_words<F, A>(g, b.beta, p, f, b.band, w);
         const auto n = occupancy<F, A>(states_of<F>(w.alpha, i + 1, g), b.beta, b.unit, b.band, w);
         if (F::limited && !(std::abs(n.total - 1) < 1e-8)) return false;
         if (b.gradient.data != nullptr)
             finish_gradient(g, b.logits.outputs, b.logits.blank, w.scores[t], n, b.band, w.token_count, b.scale,
                             row_of<Logit>(b.gradient, t));
         const auto step = t % kSettle == 0 ? retreat<F, A, true> : retreat<F, A, false>;
-        const Band reach = step(g, b.beta, b.earlier, w.emission.at(i * whole<F>(g.tokens + 1)), f, b.band, w);
-        if (A != Arcs::none && b.counting()) count_arcs<F>(g, states_of<F>(w.alpha, i, g), b.unit, n.total, b.band, w);
+        const Band reach = step(g, b.beta, b.earlier, p, f, b.band, w);
+        if (A != Arcs::none && b.counting()) {
+            const States<F> alpha = states_of<F>(w.alpha, i, g);
+            count_arcs<F>(g, alpha, b.unit, n.total, b.band, w);
+            if constexpr (A == Arcs::graph) count_jumps<F>(g, alpha, b.beta.token, p, b.unit, n.total, b.band, w);
+        }
         b.band = reach;
         const States<F> last = b.beta;
         b.beta = b.earlier;
@@ -256,11 +273,15 @@ Outcome forward_backward_with(const Frames& logits, const GraphFor<F>& g, const 
     } else {
         const int64_t last = g.tokens / kStep<F> * kStep<F>;
         Backward<F> b{logits, gradient, g, w, counts, F::unit(total), static_cast<Logit>(scale),
-                      states_of<F>(w.beta, 0, g), states_of<F>(w.beta, 1, g), {last, last + kStep<F>}};
+                      states_of<F>(w.beta, 0, g), states_of<F>(w.beta, 1, g), {first_end<F>(g), last + kStep<F>}};
         clear_states<F>(b.beta, 0, whole<F>(g.tokens + 1), g);
-        b.beta.blank.set(g.tokens, F::one());
-        b.beta.token.set(g.tokens, F::one());
-        if (A != Arcs::none) b.beta.star.set(g.tokens, F::one());
+        if constexpr (A == Arcs::graph) {
+            start_at_ends<F>(b.beta, g);
+        } else {
+            b.beta.blank.set(g.tokens, F::one());
+            b.beta.token.set(g.tokens, F::one());
+            if (A != Arcs::none) b.beta.star.set(g.tokens, F::one());
+        }
         if (!run_all_backward<F, A>(b, at)) return Outcome::out_of_range;
     }
     if (gradient.data != nullptr) fill_rows<Logit>(gradient, T, gradient.allotted, Logit(0));
@@ -269,7 +290,8 @@ Outcome forward_backward_with(const Frames& logits, const GraphFor<F>& g, const 
 
 template <class F>
 Outcome forward_in(const Frames& logits, const GraphFor<F>& g, char* memory, double& result) {
-    const auto run = !g.wildcards ? forward_with<F, Arcs::none>
+    const auto run = g.jumps != nullptr ? forward_with<F, Arcs::graph>
+                     : !g.wildcards ? forward_with<F, Arcs::none>
                      : g.num_words == 0 ? forward_with<F, Arcs::tokens> : forward_with<F, Arcs::words>;
     return run(logits, g, memory, result);
 }
@@ -277,7 +299,8 @@ Outcome forward_in(const Frames& logits, const GraphFor<F>& g, char* memory, dou
 template <class F>
 Outcome forward_backward_in(const Frames& logits, const GraphFor<F>& g, const Frames& gradient, double scale,
                             const ArcCounts& counts, char* memory, int64_t limit, double& result) {
-    const auto run = !g.wildcards ? forward_backward_with<F, Arcs::none>
+    const auto run = g.jumps != nullptr ? forward_backward_with<F, Arcs::graph>
+                     : !g.wildcards ? forward_backward_with<F, Arcs::none>
                      : g.num_words == 0 ? forward_backward_with<F, Arcs::tokens> : forward_backward_with<F, Arcs::words>;
     return run(logits, g, gradient, scale, counts, memory, limit, result);
 }

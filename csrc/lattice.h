@@ -38,6 +38,40 @@ struct Weighting {
     const double* plain;
 };
 
+// A state from which arcs lead elsewhere than to the next position, or not only there.
+struct Junction {
+    int32_t sources, targets;  // where its positions begin in Jumps::sources and Jumps::targets
+};
+
+struct Repeat {
+    int32_t position, junction;  // a target of the junction has the label of this position, which is one of its sources
+};
+
+// What a transcript graph has that a chain has not (jumps.h). Its position k is token arc k − 1; position 0 is the start.
+template <class R>
+struct Jumps {
+    Weighting<R> enter;       // [k]: e^weight of token arc k − 1 where it leads from position k − 1; 0 where a jump leads to k
+    Weighting<R> token;       // [k]: e^weight of the token arc where a jump leads to k
+    Weighting<R> bypass;      // [k]: of the bypass beside it
+    Weighting<R> word;        // [i]: of word_jumps[i]
+    Weighting<R> final;       // [i]: of ends[i]
+    const Junction* junctions;    // count + 1 of them, in the order of their last sources
+    int64_t count;
+    const int32_t *sources, *targets;  // positions; all targets of a junction come after all its sources
+    const uint8_t* same_label;    // of each target: whether a source of its junction has its label
+    const WordArc* word_jumps;    // sorted by their ends; `start` is the number of a junction
+    const uint8_t* adds;          // [i]: whether a jump or an earlier word jump leads to the same position as word_jumps[i]
+    const int64_t* complete;      // [k]: how many junctions have all their sources before position k
+    const int64_t* begun;         // [k]: one more than the number of the last junction that has a source before k
+    const int64_t* words_before;  // [k]: how many word jumps end before k
+    int64_t num_word_jumps;
+    const Repeat* repeats;        // in the order of their positions
+    int64_t num_repeats;
+    const int32_t* ends;          // positions where a writing ends
+    int64_t num_ends;
+    const int32_t* state;         // [k]
+};
+
 // The transcript graph of one utterance. Arrays over positions 0…U are padded to whole vectors; weights are 0 there.
 template <class R>
 struct Graph {
@@ -58,6 +92,11 @@ struct Graph {
     const int64_t* next_word;  // [k]: the first of them that starts at position k or later
     const int64_t* farthest_back;   // [k]: the first position from which an arc leads to k or beyond
     const int64_t* farthest_ahead;  // [k]: the last position to which an arc leads from k or before
+    // for narrow.h: terms that a frame can lose, ★ arcs out of a state, and the logarithm of how many paths say the same
+    int64_t terms;
+    double stars, same;
+    int64_t least_enter;        // as least_weight, of token arcs
+    const Jumps<R>* jumps;      // null: a chain
 };
 
 // The softmax of one frame, except for its tokens.
@@ -85,6 +124,7 @@ struct ArcCounts {
     Counts bypass;     // [u], token u = 0…U-1
     Counts self_loop;  // [k], position k = 0…U
     Counts word;       // [w]
+    Counts token;      // [a]; of graphs that are no chains only
 };
 
 template <class R>

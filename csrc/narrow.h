@@ -3,7 +3,7 @@
 // Every few frames the emissions of a frame are multiplied by a power of 2 that brings the largest alpha back to 2^512. The
 // betas use the same emissions, so alpha · beta always has the scale of the total. Numbers below 2^-1022 are lost.
 // The forward pass keeps a lower bound of the numbers that are not 0, which shows when a loss is possible. Then at most
-// 10 (U + 1) terms a frame are lost, each below 2^-1022, and each can grow only as much as all paths that continue it.
+// 10 (U + 1) terms a frame are lost (a graph: Graph::terms), each below 2^-1022, and each can grow only as much as all paths that continue it.
 // Together they must be below 2^-40 of the total. The backward pass needs no bound: the posteriors of a frame add up to 1,
 // and a loss shows as a difference.
 #pragma once
@@ -66,11 +66,11 @@ class RangeWatch {
     }
 
     // Updates the bounds for a frame. False: out of range.
-    bool step(const FrameScores<float>& f, int64_t least_weight) {
+    bool step(const FrameScores<float>& f, int64_t least_weight, int64_t least_enter) {
         if (!f.flat || f.token.e < kLeastEmission || f.blank.e < kLeastEmission || f.star.e < kLeastEmission) return false;
-        const int64_t token = f.token.e + f.least, star = f.star.e + least_weight;
+        const int64_t token = f.token.e + f.least + least_enter, star = f.star.e + least_weight;
         const int64_t after = lowest_ + f.shift + smaller(smaller(token, f.blank.e), star);
-        const int64_t between = lowest_ + least_weight;
+        const int64_t between = lowest_ + smaller(least_weight, least_enter);
         const int64_t before = shifted_;
         shifted_ += f.shift;
         if (smaller(after, between) < kLost) lost_at_ = smaller(lost_at_, smaller(before, shifted_));
@@ -80,15 +80,16 @@ class RangeWatch {
     }
 
     // The log-likelihood of a total; false if the lost numbers could change it.
-    bool log_likelihood(double total, int64_t frames, int64_t tokens, double& result) const {
+    bool log_likelihood(double total, int64_t frames, const Graph<float>& g, double& result) const {
         constexpr double per_bit = 0.69314718055994530942;
         const bool nothing_lost = lost_at_ == std::numeric_limits<int64_t>::max();
         result = total > 0 ? std::log(total) - static_cast<double>(shifted_) * per_bit
                            : -std::numeric_limits<double>::infinity();
         if (nothing_lost || frames == 0) return true;
-        const double terms = 10.0 * static_cast<double>(tokens + 1) * static_cast<double>(frames);
-        // a state's continuations: blank, two tokens, and ★ by up to four arcs, of weights up to 1
-        const double growth = 4 * stars_;
+        const double terms = static_cast<double>(g.terms) * static_cast<double>(frames);
+        // a state's continuations: blank, tokens that differ, and ★ by up to four arcs (g.stars), of weights up to 1; in a
+        // graph there are e^g.same ways at most to say the same tokens
+        const double growth = g.stars * stars_ + g.same;
         return result > std::log(terms) + growth + static_cast<double>(kLost - lost_at_ + 40) * per_bit;
     }
 

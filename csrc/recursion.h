@@ -7,17 +7,17 @@
 //   S_k' = P(★)     · (S_k + self_k (B_k + N_k) + bypass_k (B_{k-1} + N_{k-1}) + word (B_s + N_s))
 //
 // The loops over positions take a vector of them at a time. Repeated labels and word arcs are few, and are computed one by
-// one after or before them. F is the format of the numbers (formats.h).
+// one after or before them; so is what makes a graph more than a chain (jumps.h). F is the format of the numbers (formats.h).
 #pragma once
 
-#include "softmax.h"
-#include "workspace.h"
+#include "jumps.h"
 
 namespace wildctc {
 namespace WILDCTC_ISA {
 namespace {
 
-enum class Arcs { none, tokens, words };  // plain CTC; wildcards without word arcs; wildcards with them
+// plain CTC; wildcards without word arcs; wildcards with them; a graph that is no chain
+enum class Arcs { none, tokens, words, graph };
 
 // Mantissas are brought back to [1, 2) only in every kSettle-th frame. A frame between multiplies a mantissa by a factor
 // in [2^-0.6, 2^5] and adds at least twice Format::zero to an exponent; both formats have room for that. Plain numbers
@@ -49,6 +49,8 @@ void send_through_words(const GraphFor<F>& g, const States<F> from, const Band b
             const int64_t start = g.words[i].start;
             w.word_source.set(g.words[i].end, sum(from.blank[start], from.token[start]));
         }
+    } else if constexpr (A == Arcs::graph) {
+        send_over_jumps<F>(g, from, band, w);
     }
 }
 
@@ -71,7 +73,7 @@ void advance(const GraphFor<F>& g, const States<F> from, const States<F> to, con
              const Emissions<F> f, const Band band, const Workspace<F>& w) {
     using Many = typename F::Many;
     const typename F::Array word = w.word_source;
-    const auto self_loop = g.self_loop, bypass = g.bypass, word_in = g.word_in;
+    const auto self_loop = g.self_loop, bypass = g.bypass, word_in = g.word_in, enter = entering<A == Arcs::graph>(g);
     const Many blank = F::everywhere(f.blank), star = F::everywhere(f.star);
     Many either_before = F::everywhere(F::zero()), all_before = either_before;
     if (const int64_t k = band.begin - kStep<F>; k >= 0) {
@@ -88,6 +90,8 @@ void advance(const GraphFor<F>& g, const States<F> from, const States<F> to, con
             Many x;
             if constexpr (A == Arcs::words) {
                 x = sum(in_star, loops, bypasses, word.from(k) * F::weights(word_in, k));
+            } else if constexpr (A == Arcs::graph) {
+                x = sum(in_star, loops, bypasses, word.from(k));
             } else {
                 x = sum(in_star, loops, bypasses);
             }
@@ -96,7 +100,9 @@ void advance(const GraphFor<F>& g, const States<F> from, const States<F> to, con
             either_before = either;
         }
         to.blank.set_from(k, settled<Settle>(all * blank));
-        to.token.set_from(k, settled<Settle>(sum(in_token, moved_up(all_before, all)) * p.from(k)));
+        Many into_token = moved_up(all_before, all);
+        if constexpr (A == Arcs::graph) into_token = sum(into_token * F::weights(enter, k), w.token_source.from(k));
+        to.token.set_from(k, settled<Settle>(sum(in_token, into_token) * p.from(k)));
         all_before = all;
     }
     for (int64_t i = first_repeat(g, band.begin); i < g.num_repeats; ++i) {
@@ -116,8 +122,8 @@ Band reach_of(const GraphFor<F>& g, Band band) {
 
 // As send_through_words, but from the ends of words to their starts, for the next `retreat` from inside the band.
 template <class F, Arcs A>
-void send_back_through_words(const GraphFor<F>& g, const States<F> from, const Emissions<F> f, const Band band,
-                             const Workspace<F>& w) {
+void send_back_through_words(const GraphFor<F>& g, const States<F> from, const typename F::Array p, const Emissions<F> f,
+                             const Band band, const Workspace<F>& w) {
     if constexpr (A == Arcs::words) {
         const int64_t count = g.next_word[band.end];
         for (int64_t i = g.next_word[reach_of<F>(g, band).begin]; i < count; ++i) {
@@ -125,6 +131,8 @@ void send_back_through_words(const GraphFor<F>& g, const States<F> from, const E
             const bool inside = end >= band.begin && end < band.end;
             w.word_target.set(g.words[i].start, inside ? from.star[end] * f.star : F::zero());
         }
+    } else if constexpr (A == Arcs::graph) {
+        send_back_over_jumps<F>(g, from, p, f.star, band, reach_of<F>(g, band), w);
     }
 }
 
@@ -136,7 +144,7 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
     using Many = typename F::Many;
     const Band reach = reach_of<F>(g, band);
     const typename F::Array star = w.star, word = w.word_target;
-    const auto self_loop = g.self_loop, bypass = g.bypass, word_out = g.word_out;
+    const auto self_loop = g.self_loop, bypass = g.bypass, word_out = g.word_out, enter = entering<A == Arcs::graph>(g);
     const Many p_blank = F::everywhere(f.blank), p_star = F::everywhere(f.star);
     clear_vectors<F>(from.blank, reach.begin, band.begin);
     clear_vectors<F>(from.token, reach.begin, band.begin);
@@ -147,7 +155,10 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
     Many token_after = F::everywhere(F::zero()), star_after = token_after;
     for (int64_t k = reach.end - kStep<F>; k >= reach.begin; k -= kStep<F>) {
         const Many in_token = from.token.from(k) * p.from(k);
-        const Many onward = sum(from.blank.from(k) * p_blank, moved_down(in_token, token_after));
+        Many out_token = in_token;
+        if constexpr (A == Arcs::graph) out_token = in_token * F::weights(enter, k);
+        Many onward = sum(from.blank.from(k) * p_blank, moved_down(out_token, token_after));
+        if constexpr (A == Arcs::graph) onward = sum(onward, w.token_target.from(k));
         Many out = onward;
         if constexpr (A != Arcs::none) {
             const Many in_star = from.star.from(k) * p_star;
@@ -155,6 +166,8 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
             const Many bypasses = moved_down(in_star, star_after) * F::weights(bypass, k + 1);
             if constexpr (A == Arcs::words) {
                 out = sum(onward, loops, bypasses, word.from(k) * F::weights(word_out, k));
+            } else if constexpr (A == Arcs::graph) {
+                out = sum(onward, loops, bypasses, word.from(k));
             } else {
                 out = sum(onward, loops, bypasses);
             }
@@ -164,7 +177,7 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
         }
         to.blank.set_from(k, settled<Settle>(out));
         to.token.set_from(k, settled<Settle>(sum(out, in_token)));
-        token_after = in_token;
+        token_after = out_token;
     }
     for (int64_t i = first_repeat(g, reach.begin + 1); i < g.num_repeats; ++i) {
         const int64_t k = g.repeats[i] - 1;
@@ -174,6 +187,14 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
             x = sum(x, star[k] * F::weight(self_loop, k), star[k + 1] * F::weight(bypass, k + 1));
         if constexpr (A == Arcs::words) x = sum(x, word[k] * F::weight(word_out, k));
         to.token.set(k, settled<Settle>(x));
+    }
+    if constexpr (A == Arcs::graph) {
+        for (int64_t i = 0; i < g.jumps->num_repeats; ++i) {
+            const int64_t k = g.jumps->repeats[i].position;
+            if (k < reach.begin || k >= reach.end) continue;
+            const typename F::One token = sum(from.token[k] * p[k], back_from_others<F>(g, from, p, i, band, reach));
+            to.token.set(k, settled<Settle>(sum(from.blank[k] * f.blank, token, star_out_of<F>(g, w, k))));
+        }
     }
     return reach;
 }

@@ -75,6 +75,8 @@ struct Workspace {
     Logit *row, *relative;
     Real *token_count, *any_count;
     typename F::Array word_source, word_target;  // B + N where a word starts, at its end; P · beta of S at its end, where it starts
+    typename F::Array token_source, token_target;  // the same for token arcs; of graphs only (jumps.h)
+    typename F::Array junction;  // a sum for each junction
     typename F::Array star;      // backward: P · beta of S, for the arcs' counts
     typename F::Array beta;      // (2, states, positions)
     typename F::Array alpha;     // (a stretch's frames + 1, states, positions); two rows are enough without a backward pass
@@ -82,7 +84,7 @@ struct Workspace {
     typename F::Array emission;  // (a stretch's frames, positions)
     FrameScores<Logit>* scores;  // (frames)
     int32_t* first;              // (frames + 1): the first position that is needed before each frame, and after the last
-    Real *bypass, *self_loop, *word;  // arc counts since they were last cleared
+    Real *bypass, *self_loop, *word, *token;  // arc counts since they were last cleared
     char* end;
 
     Workspace(Arena arena, const Frames& logits, const GraphFor<F>& g, const Stretches& s, bool backward) {
@@ -93,6 +95,9 @@ struct Workspace {
         any_count = arena.take<Real>(K);
         arena.take_numbers(K, word_source);
         arena.take_numbers(K, word_target);
+        arena.take_numbers(g.jumps != nullptr ? K : 0, token_source);
+        arena.take_numbers(g.jumps != nullptr ? K : 0, token_target);
+        arena.take_numbers(g.jumps != nullptr ? g.jumps->count : 0, junction);
         arena.take_numbers(K + kStep<F>, star);
         arena.take_numbers(2 * states * K, beta);
         arena.take_numbers((s.frames + 1) * states * K, alpha);
@@ -102,7 +107,8 @@ struct Workspace {
         first = arena.take<int32_t>(logits.length + 1);
         bypass = arena.take<Real>(K);
         self_loop = arena.take<Real>(K);
-        word = arena.take<Real>(g.num_words);
+        word = arena.take<Real>(g.num_words + (g.jumps != nullptr ? g.jumps->num_word_jumps : 0));
+        token = arena.take<Real>(g.jumps != nullptr ? K : 0);
         end = arena.end();
     }
 };
@@ -155,6 +161,9 @@ void prepare(const Workspace<F>& w, const GraphFor<F>& g) {
     clear_vectors<F>(w.word_source, 0, K);
     clear_vectors<F>(w.word_target, 0, K);
     clear_vectors<F>(w.star, 0, K + kStep<F>);
+    if (g.jumps == nullptr) return;
+    clear_vectors<F>(w.token_source, 0, K);
+    clear_vectors<F>(w.token_target, 0, K);
 }
 
 template <class F>

@@ -42,13 +42,13 @@ def test_equals_k2(i, dtype, backend):
     if not np.isfinite(case["loss"]):
         return
     loss.backward()
-    np.testing.assert_allclose(given["logits"].grad[:, 0].numpy(), GOLDEN[f"grad_{i}"], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(given["logits"].grad[:, 0].numpy(), GOLDEN[f"grad_{i}"], rtol=2e-6, atol=2e-6)
     post = wildcard_posteriors(**given, backend=backend)
     wanted = case["arc_posteriors"]
     if post.bypass is not None:
-        np.testing.assert_allclose(post.bypass[0].numpy(), wanted["byp"][1:], rtol=0, atol=2e-6)
+        np.testing.assert_allclose(post.bypass[0].numpy(), wanted["byp"][1:], rtol=2e-6, atol=2e-6)
     if post.self_loop is not None:
-        np.testing.assert_allclose(post.self_loop[0].numpy(), wanted["self"], rtol=0, atol=2e-6)
+        np.testing.assert_allclose(post.self_loop[0].numpy(), wanted["self"], rtol=2e-6, atol=2e-6)
     if post.word_bypass is not None:
         ends = [end for _, end in case["words"]]
-        np.testing.assert_allclose(post.word_bypass[0].numpy(), np.array(wanted["word"])[ends], rtol=0, atol=2e-6)
+        np.testing.assert_allclose(post.word_bypass[0].numpy(), np.array(wanted["word"])[ends], rtol=2e-6, atol=2e-6)

@@ -13,7 +13,7 @@ from wildctc.lattice.arcs import as_lattice
 tokens = 1 << 20
 targets = torch.ones(tokens, 2, dtype=torch.int64)[:, :1].T
 logits = torch.zeros(1, 1, 2).expand(tokens, 1, 2)
-native._NativeBatch(as_lattice(logits, targets, [tokens], [tokens], 0, None, None)).check()
+native.NativeBatch(as_lattice(logits, targets, [tokens], [tokens], 0, None, None)).check()
 """
 
 

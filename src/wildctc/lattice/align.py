@@ -7,15 +7,26 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from wildctc.lattice import native, reference, triton_backend
-from wildctc.lattice.arcs import Wildcards, as_lattice, padded_rows
+from wildctc.lattice import graph_native, graph_path, native, reference, triton_backend
+from wildctc.lattice.arcs import ABSENT, Wildcards, as_lattice, padded_rows
 from wildctc.lattice.band import best_path_in_band
 from wildctc.lattice.checks import Lengths
-from wildctc.lattice.functional import Backend, arcs_of, choose_backend
+from wildctc.lattice.functional import (
+    Backend,
+    Targets,
+    arcs_of,
+    chain_or_batch,
+    checked_targets,
+    choose_backend,
+    choose_graph_backend,
+)
+from wildctc.lattice.graph_align import Frame, alternatives, next_arcs, pieces
+from wildctc.lattice.graph_batch import GraphBatch, are_graphs, check_no_lengths, list_of_graphs
 from wildctc.lattice.memory import Memory
 from wildctc.lattice.native import check_values
 from wildctc.lattice.noise import NoiseRates
 from wildctc.lattice.ops import eagerly
+from wildctc.lattice.transcripts import TranscriptGraph
 
 _BLANK, _TOKEN, _STAR = 0, 1, 2  # states of a backend's best path
 _KINDS = {1: "bypass", 2: "self_loop", 3: "word_bypass"}
@@ -25,7 +36,7 @@ class Span(NamedTuple):
     """The frames of one token of the transcript.
 
     Attributes:
-        index: The number of the token, from 0.
+        index: The number of the token, from 0; of a graph, of its token arc.
         label: Its label.
         start: Its first frame.
         end: The frame after its last one.
@@ -46,7 +57,8 @@ class WildcardSpan(NamedTuple):
         kind: The arc family.
         start: Its first frame.
         end: The frame after its last one.
-        first: The first token that it replaces. A self-loop replaces none: it stands before this token.
+        first: The first token that it replaces. A self-loop replaces none: it stands before this token. Of a graph it
+            is the number of a token arc; a word bypass replaces the first writing of its word or slot.
         last: The last token that it replaces; for a self-loop first − 1.
     """
 
@@ -68,6 +80,9 @@ class Alignment:
         tokens: The frames of each token, in the order of the transcript.
         wildcards: The frames of each ★, in order of time.
         symbols: label → string, for `str(alignment)`.
+        alternatives: Of a graph made from slots, for each slot the number of the alternative that the path takes (its
+            tokens may be bypassed one by one); None where a word bypass takes the place of the whole slot. Empty if
+            there is no path, or no slots.
         band: None if the path is the best of all; else how many positions on either side of a guide were looked at.
     """
 
@@ -76,6 +91,7 @@ class Alignment:
     tokens: list[Span] = field(default_factory=list)
     wildcards: list[WildcardSpan] = field(default_factory=list)
     symbols: Sequence[str] | None = None
+    alternatives: list[int | None] = field(default_factory=list)
     band: int | None = None
 
     def __str__(self) -> str:
@@ -97,13 +113,14 @@ class Alignment:
 @torch.no_grad()
 def wildcard_align(
     logits: Tensor,
-    targets: Tensor,
+    targets: Targets,
     input_lengths: Lengths,
-    target_lengths: Lengths,
+    target_lengths: Lengths | None = None,
     blank: int = 0,
     *,
     wildcards: Wildcards | NoiseRates | None = None,
     words: Tensor | None = None,
+    arc_weights: Tensor | None = None,
     backend: Backend = "auto",
     symbols: Sequence[str] | None = None,
     memory: Memory = None,
@@ -115,15 +132,17 @@ def wildcard_align(
 
     Args:
         logits: (T, N, C), or (T, C) for one utterance.
-        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated.
+        targets: (N, S) padded labels, or (sum of target_lengths,) concatenated; or a list of N `TranscriptGraph`s.
         input_lengths: (N,) frames of each utterance.
-        target_lengths: (N,) labels of each transcript.
+        target_lengths: (N,) labels of each transcript; None where targets are graphs.
         blank: The label of the blank.
         wildcards: The weights of the wildcard arcs, or noise rates; None for plain CTC.
-        words: The word of each label, in the shape of the targets; needed by word arcs only (see `word_ids`).
+        words: The word of each label, in the shape of the targets; needed by word arcs only (see `word_ids`). None
+            where targets are graphs.
+        arc_weights: (N, A) log-weights that are added to those of the token arcs of graphs.
         backend: As for `wildcard_ctc_loss`.
         symbols: label → string, to make `str(alignment)` readable.
-        memory: As for `wildcard_ctc_loss`.
+        memory: As for `wildcard_ctc_loss`. Graphs with alternatives do not keep to it.
         band: Tokens on either side of a guide to which the path is kept, for recordings for which the best of all paths
             would take too long. The band is doubled until the path neither touches its edge nor gains by the doubling.
             None: no band. Needs the native backend.
@@ -136,11 +155,17 @@ def wildcard_align(
     >>> print(wildcard_align(logits, torch.tensor([[1, 2]]), [3], [2], wildcards=wildcards, symbols="-ab")[0])
     -0.69  a 0-1  [b] 2-3
     """
+    if symbols is not None and len(symbols) < logits.shape[-1]:
+        raise ValueError(f"symbols must name each of the {logits.shape[-1]} outputs, got {len(symbols)}")
+    if are_graphs(targets):
+        check_no_lengths(target_lengths, words)
+        return _align_graphs(
+            logits, targets, input_lengths, blank, wildcards, arc_weights, backend, symbols, memory, band
+        )
+    targets, target_lengths = checked_targets(targets, target_lengths, arc_weights)
     if isinstance(wildcards, NoiseRates):
         wildcards = arcs_of(wildcards, logits, targets, target_lengths, words).wildcards
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words, memory)
-    if symbols is not None and len(symbols) < logits.shape[-1]:
-        raise ValueError(f"symbols must name each of the {logits.shape[-1]} outputs, got {len(symbols)}")
     find = {"native": native.best_path, "triton": triton_backend.best_path, "reference": reference.best_path}
     chosen = choose_backend(backend, lattice)
     if chosen != "native":  # native.best_path checks the values itself
@@ -159,6 +184,67 @@ def wildcard_align(
         replace(_spans(score[n].item(), labels[n], starts[n] if starts else [], blank, symbols, path), band=widths[n])
         for n, path in enumerate(_paths(lattice.input_lengths, position, state, arc))
     ]
+
+
+def _align_graphs(
+    logits: Tensor,
+    targets: Sequence[TranscriptGraph] | TranscriptGraph,
+    input_lengths: Lengths,
+    blank: int,
+    wildcards: Wildcards | NoiseRates | None,
+    arc_weights: Tensor | None,
+    backend: Backend,
+    symbols: Sequence[str] | None,
+    memory: Memory,
+    band: int | None,
+) -> list[Alignment]:
+    graphs = list_of_graphs(targets, None)
+    batch = chain_or_batch(logits, graphs, input_lengths, blank, wildcards, arc_weights)
+    if isinstance(batch, GraphBatch):
+        if band is not None:
+            raise ValueError("a band is for single transcripts; leave band= out for graphs with alternatives")
+        find = graph_native.best_path if choose_graph_backend(backend, batch) == "native" else graph_path.best_path
+        score, *columns = find(batch)
+        rows = zip(*(x.tolist() for x in columns), strict=True)
+        paths = [[Frame(*f) for f in zip(*row, strict=True)] for row in rows]
+        lengths = batch.input_lengths.tolist()
+        return [
+            _graph_spans(graphs[n], score[n].item(), paths[n][: lengths[n]], blank, symbols) for n in range(len(graphs))
+        ]
+    chain, chain_lengths, words = batch
+    found = wildcard_align(
+        logits, chain, input_lengths, chain_lengths, blank, wildcards=wildcards, words=words, backend=backend,
+        symbols=symbols, memory=memory, band=band,
+    )  # fmt: skip
+    return [_of_chain(graph, alignment) for graph, alignment in zip(graphs, found, strict=True)]
+
+
+def _of_chain(graph: TranscriptGraph, alignment: Alignment) -> Alignment:
+    """The same, with the alternatives of slots, each of which has one."""
+    if not graph.slots or alignment.score != alignment.score or alignment.score == ABSENT:
+        return alignment
+    taken: list[int | None] = [0] * len(graph.slots)
+    for star in alignment.wildcards:
+        if star.kind == "word_bypass":
+            taken[graph.arcs[star.first].slot] = None
+    return replace(alignment, alternatives=taken)
+
+
+def _graph_spans(
+    graph: TranscriptGraph, score: float, path: list[Frame], blank: int, symbols: Sequence[str] | None
+) -> Alignment:
+    if not score > ABSENT:
+        return Alignment(score, torch.empty(0, dtype=torch.int64), symbols=symbols)
+    emits = {_BLANK: lambda f: blank, _TOKEN: lambda f: graph.arcs[f.place].label, _STAR: lambda f: -1}
+    frames = torch.tensor([emits[f.state](f) for f in path], dtype=torch.int64)
+    found = pieces(graph, path)
+    tokens, stars = [], []
+    for piece, coming in zip(found, next_arcs(graph, found), strict=True):
+        tokens += [Span(a, graph.arcs[a].label, piece.start, piece.end, piece.kind > 0) for a in piece.arcs]
+        if piece.kind > 0:
+            first, last = (piece.arcs[0], piece.arcs[-1]) if piece.arcs else (coming, coming - 1)
+            stars.append(WildcardSpan(_KINDS[piece.kind], piece.start, piece.end, first, last))  # type: ignore[arg-type]
+    return Alignment(score, frames, tokens, stars, symbols, alternatives(graph, found))
 
 
 def _paths(lengths: Tensor, position: Tensor, state: Tensor, arc: Tensor) -> list[list[tuple[int, int, int]]]:

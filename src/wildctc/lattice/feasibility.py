@@ -8,8 +8,12 @@ from torch import Tensor
 
 from wildctc.lattice.arcs import Lattice, Wildcards, as_lattice, padded_rows
 from wildctc.lattice.checks import Lengths, integers, lengths_of
+from wildctc.lattice.functional import Targets, checked_targets
+from wildctc.lattice.graph_align import needed_frames
+from wildctc.lattice.graph_batch import are_graphs, as_chain, as_graph_batch, check_no_lengths, list_of_graphs
 from wildctc.lattice.native import check_values
 from wildctc.lattice.noise import NoiseRates
+from wildctc.lattice.transcripts import TranscriptGraph
 
 
 class Infeasible(NamedTuple):
@@ -19,7 +23,7 @@ class Infeasible(NamedTuple):
         index: Its number in the batch.
         frames: The frames that it has.
         needed: The fewest frames that its transcript needs.
-        repeats: How many of its tokens have the label of the token before.
+        repeats: How many of its tokens have the label of the token before; of a graph, those of its first writing.
     """
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
@@ -29,9 +33,9 @@ class Infeasible(NamedTuple):
 
 
 def infeasible(
-    targets: Tensor,
+    targets: Targets,
     input_lengths: Lengths,
-    target_lengths: Lengths,
+    target_lengths: Lengths | None = None,
     *,
     wildcards: Wildcards | NoiseRates | None = None,
     words: Tensor | None = None,
@@ -43,9 +47,9 @@ def infeasible(
 
     Args:
         targets: (N, S) padded labels, or (sum of target_lengths,) concatenated; (S,) for one utterance, whose lengths
-            are then numbers.
+            are then numbers. Or a list of N `TranscriptGraph`s.
         input_lengths: (N,) frames of each utterance, after the encoder's subsampling.
-        target_lengths: (N,) labels of each transcript.
+        target_lengths: (N,) labels of each transcript; None where targets are graphs.
         wildcards: The weights of the wildcard arcs, or noise rates; None for plain CTC.
         words: The word of each label, in the shape of the targets; needed by word arcs only.
 
@@ -60,6 +64,14 @@ def infeasible(
     if isinstance(wildcards, NoiseRates):  # it only matters which arcs there are
         rates = (wildcards.token, wildcards.unwritten, wildcards.word)
         wildcards = Wildcards(*(None if rate is None else -1.0 for rate in rates), wildcards.self_loop_at)  # type: ignore
+    if are_graphs(targets):
+        check_no_lengths(target_lengths, words)
+        graphs = list_of_graphs(targets, None)
+        chain = as_chain(graphs)
+        if chain is None:
+            return _infeasible_graphs(graphs, input_lengths, wildcards)
+        targets, target_lengths, words = chain
+    targets, target_lengths = checked_targets(targets, target_lengths)
     lattice = _without_logits(targets, input_lengths, target_lengths, wildcards, words)
     check_values(lattice)
     labels = padded_rows(lattice.targets, lattice.target_lengths, 0)
@@ -72,6 +84,33 @@ def infeasible(
         needed = (lengths + repeats).double()
     short = (lattice.input_lengths < needed).nonzero().flatten().tolist()
     return [Infeasible(n, int(lattice.input_lengths[n]), int(needed[n]), int(repeats[n])) for n in short]
+
+
+def _infeasible_graphs(
+    graphs: list[TranscriptGraph], input_lengths: Lengths, wildcards: Wildcards | None
+) -> list[Infeasible]:
+    frames = lengths_of(input_lengths, "input_lengths", len(graphs), torch.device("cpu"))
+    outputs = 2 + max((arc.label for graph in graphs for arc in graph.arcs), default=0)
+    longest = max(int(frames.max()) if len(graphs) else 0, 0)
+    logits = torch.empty(()).expand(longest, len(graphs), outputs)
+    batch = as_graph_batch(logits, graphs, frames, outputs - 1, wildcards).each_weight()
+    found = []
+    for n, graph in enumerate(graphs):
+        bypass, _, words = (None if w is None else w[n].tolist() for w in batch.weights[:3])
+        needed = needed_frames(graph, bypass, words)
+        if frames[n] < needed:
+            found.append(Infeasible(n, int(frames[n]), int(needed), _repeats(graph)))
+    return found
+
+
+def _repeats(graph: TranscriptGraph) -> int:
+    """The tokens of the first writing that have the label of the token before."""
+    state, before, repeats = 0, -1, 0
+    for arc in graph.arcs:  # each comes after all arcs that lead to its source
+        if arc.source == state:
+            repeats += arc.label == before
+            state, before = arc.target, arc.label
+    return repeats
 
 
 def _without_logits(

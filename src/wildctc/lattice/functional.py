@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from wildctc.lattice import graph_reference, native, ops, reference, triton_backend, triton_ops
+from wildctc.lattice import graph_native, graph_reference, native, ops, reference, triton_backend, triton_ops
 from wildctc.lattice.arcs import ABSENT, Lattice, Wildcards, as_lattice, compute_dtype, each_arc, padded_rows
 from wildctc.lattice.checks import Lengths, check_logits, lengths_of, on_device
 from wildctc.lattice.graph_batch import (
@@ -20,7 +20,7 @@ from wildctc.lattice.graph_batch import (
     check_no_lengths,
     list_of_graphs,
 )
-from wildctc.lattice.memory import Memory
+from wildctc.lattice.memory import Memory, memory_bytes
 from wildctc.lattice.native import check_values
 from wildctc.lattice.noise import NoiseRates, NormalisedArcs, normalised_arcs
 from wildctc.lattice.transcripts import TranscriptGraph
@@ -31,7 +31,7 @@ Targets: TypeAlias = Tensor | Sequence[TranscriptGraph] | TranscriptGraph
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 _MANY_WORDS = 1_000_000  # in an utterance
-_warned: set[str] = set()  # devices that a warning has been given for
+_warned: set[str] = set()  # what a warning has been given for
 
 
 def wildcard_ctc_loss(
@@ -87,7 +87,7 @@ def wildcard_ctc_loss(
     check_reduction(reduction)
     if are_graphs(targets):
         check_no_lengths(target_lengths, words)
-        found = chain_or_batch(logits, targets, input_lengths, blank, wildcards, arc_weights)
+        found = chain_or_batch(logits, targets, input_lengths, blank, wildcards, arc_weights, memory)
         if isinstance(found, GraphBatch):
             return _graph_loss(found, reduction, zero_infinity, backend, logits.dim() == 2)
         targets, target_lengths, words = found
@@ -168,6 +168,7 @@ def chain_or_batch(
     blank: int,
     wildcards: Wildcards | NoiseRates | None,
     arc_weights: Tensor | None = None,
+    memory: Memory = None,
 ) -> GraphBatch | tuple[Tensor, Tensor, Tensor]:
     """Batch graphs, or turn them into tensors if all of them are chains, which every backend knows.
 
@@ -178,6 +179,7 @@ def chain_or_batch(
         blank: The label of the blank.
         wildcards: The weights of the wildcard arcs.
         arc_weights: (N, A), which chains do not have.
+        memory: A budget for the native backend.
 
     Returns:
         The batch; or targets, target_lengths and words.
@@ -192,29 +194,59 @@ def chain_or_batch(
     if chain is None:
         if isinstance(wildcards, NoiseRates):
             raise ValueError("noise rates are defined for single transcripts, not for graphs with alternatives")
-        return as_graph_batch(logits, every, input_lengths, blank, wildcards, arc_weights)
+        batch = as_graph_batch(logits, every, input_lengths, blank, wildcards, arc_weights)
+        return batch._replace(memory=memory_bytes(memory))
     targets, target_lengths, words = chain
     return targets.to(logits.device), target_lengths, words.to(logits.device)
 
 
 def _graph_loss(batch: GraphBatch, reduction: Reduction, zero_infinity: bool, backend: Backend, alone: bool) -> Tensor:
-    check_graph_backend(backend)
-    losses = -graph_reference.log_likelihood(batch)
-    loss = _reduce(losses, batch.target_lengths, reduction, zero_infinity)
+    if choose_graph_backend(backend, batch) == "native":
+        loss = graph_native.loss(batch, reduction, zero_infinity)
+    else:
+        losses = -graph_reference.log_likelihood(batch)
+        loss = _reduce(losses, batch.target_lengths, reduction, zero_infinity)
     return loss.squeeze(0) if alone and reduction == "none" else loss
 
 
-def check_graph_backend(backend: Backend) -> None:
-    """Check the backend for graphs that are not chains: the reference, on any device.
+def choose_graph_backend(backend: Backend, batch: GraphBatch) -> str:
+    """Choose the backend for graphs that are not chains: native on the CPU, the reference elsewhere.
 
     Args:
         backend: What the caller asked for.
+        batch: The batch.
+
+    Returns:
+        "native" or "reference".
 
     Raises:
-        ValueError: It cannot compute graphs.
+        ValueError: The backend is unknown or computes no graphs, or does not work on the device of the logits.
     """
-    if backend not in ("auto", "reference"):
-        raise ValueError(f'backend={backend!r} computes no graphs with alternatives; use "reference" or "auto"')
+    device = batch.logits.device
+    if backend == "triton":
+        raise ValueError('backend="triton" computes no graphs with alternatives; use "reference" or "auto"')
+    if backend not in ("auto", "reference", "native"):
+        raise ValueError(f'backend must be "auto", "reference", "native" or "triton", got {backend!r}')
+    if backend == "native" and device.type != "cpu":
+        raise ValueError(f'backend="native" needs CPU tensors, logits are on {device}')
+    if backend != "auto":
+        return backend
+    if device.type == "cpu":
+        return "native"
+    warn_of_reference(f"{device.type}, of graphs,", "there is no kernel for graphs with alternatives there")
+    return "reference"
+
+
+def warn_of_reference(what: str, reason: str) -> None:
+    """Warn once that the slow backend was chosen.
+
+    Args:
+        what: Where it is used.
+        reason: Why.
+    """
+    if not torch.compiler.is_compiling() and what not in _warned:
+        _warned.add(what)
+        warnings.warn(f"on {what} the lattice uses the slow reference backend, because {reason}", stacklevel=4)
 
 
 def check_reduction(reduction: str) -> None:
@@ -263,10 +295,8 @@ def choose_backend(backend: Backend, lattice: Lattice) -> str:
         return "native"
     if device.type == "cuda" and HAS_TRITON:  # ROCm's devices have this name too
         return "triton"
-    if not torch.compiler.is_compiling() and device.type not in _warned:
-        _warned.add(device.type)
-        reason = "triton is not installed (extra gpu)" if device.type == "cuda" else "there is no kernel for it"
-        warnings.warn(f"on {device.type} the lattice uses the slow reference backend, because {reason}", stacklevel=3)
+    reason = "triton is not installed (extra gpu)" if device.type == "cuda" else "there is no kernel for it"
+    warn_of_reference(device.type, reason)
     return "reference"
 
 
@@ -337,7 +367,7 @@ def wildcard_posteriors(
     if are_graphs(targets):
         check_no_lengths(target_lengths, words)
         graphs = list_of_graphs(targets, None)
-        batch = chain_or_batch(logits, graphs, input_lengths, blank, wildcards, arc_weights)
+        batch = chain_or_batch(logits, graphs, input_lengths, blank, wildcards, arc_weights, memory)
         if isinstance(batch, GraphBatch):
             return _graph_posteriors(batch, backend, logits.dim() == 2)
         targets, target_lengths, words = batch
@@ -373,8 +403,8 @@ def _emitted(skipped: Tensor, log_likelihood: Tensor, lengths: Tensor) -> Tensor
 
 
 def _graph_posteriors(batch: GraphBatch, backend: Backend, alone: bool) -> Posteriors:
-    check_graph_backend(backend)
-    log_likelihood, counts = graph_reference.counts(batch)
+    counted = graph_native.counts if choose_graph_backend(backend, batch) == "native" else graph_reference.counts
+    log_likelihood, counts = counted(batch)
     dtype = compute_dtype(batch.logits)
     token, bypass, self_loop, word_bypass = (None if c is None else c.to(dtype) for c in counts)
     skipped = torch.zeros_like(token) if bypass is None else bypass  # type: ignore[arg-type]

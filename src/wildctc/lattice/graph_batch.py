@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,8 @@ class GraphBatch(NamedTuple):
         self_loop: (N, Q) of the self-loops at states, −inf where there is none; None: absent.
         word_bypass: (N, W) of the word bypasses; None: absent.
         arc_weights: (N, A) log-weights that are added to those of the token arcs; None: nothing is added.
+        numbers: The weights of bypass, self_loop and word_bypass that are one number for all arcs; −inf elsewhere.
+        memory: Bytes that the native backend may take; 0 for no budget (`memory.budget`).
     """
 
     logits: Tensor
@@ -34,6 +37,28 @@ class GraphBatch(NamedTuple):
     self_loop: Tensor | None
     word_bypass: Tensor | None
     arc_weights: Tensor | None
+    numbers: tuple[float, float, float] = (ABSENT, ABSENT, ABSENT)
+    memory: int = 0
+
+    @property
+    def weights(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        """The weights that are tensors: bypass, self_loop, word_bypass and arc_weights."""
+        return self.bypass, self.self_loop, self.word_bypass, self.arc_weights
+
+    @property
+    def sizes(self) -> list[tuple[int, int, int]]:
+        """The token arcs, states and words of each graph."""
+        return [(len(g.arcs), g.num_states, g.num_words) for g in self.graphs]
+
+    def each_weight(self) -> "GraphBatch":
+        """Expand weights that are one number to one for each arc.
+
+        Returns:
+            The same batch. Every family that is present has a tensor.
+        """
+        families = enumerate(zip(self.weights, self.numbers, strict=False))
+        weights = [_of_number(number, self, i) if w is None and number > ABSENT else w for i, (w, number) in families]
+        return self._replace(bypass=weights[0], self_loop=weights[1], word_bypass=weights[2], numbers=(ABSENT,) * 3)
 
     @property
     def target_lengths(self) -> Tensor:
@@ -115,12 +140,12 @@ def as_chain(graphs: Sequence[TranscriptGraph], alone: bool = False) -> tuple[Te
     if not all(graph.is_chain for graph in graphs):
         return None
     width = max((len(graph.arcs) for graph in graphs), default=0)
-    rows = [[arc.label for arc in g.arcs] + [0] * (width - len(g.arcs)) for g in graphs]
-    words = [[arc.word for arc in g.arcs] + [-1] * (width - len(g.arcs)) for g in graphs]
+    rows, words = (np.full((len(graphs), width), fill, dtype=np.int64) for fill in (0, -1))
+    for n, graph in enumerate(graphs):
+        rows[n, : len(graph.arcs)], words[n, : len(graph.arcs)] = graph.flat.labels, graph.flat.arc_words
     lengths = torch.tensor([len(graph.arcs) for graph in graphs], dtype=torch.int64)
-    shape = (width,) if alone else (len(graphs), width)
-    targets, word_rows = (torch.tensor(x, dtype=torch.int64).reshape(shape) for x in (rows, words))
-    return targets, lengths, word_rows
+    targets, word_rows = torch.from_numpy(rows), torch.from_numpy(words)
+    return (targets[0], lengths, word_rows[0]) if alone else (targets, lengths, word_rows)
 
 
 def as_graph_batch(
@@ -158,46 +183,55 @@ def as_graph_batch(
     check_lengths(lengths, "input_lengths", logits.shape[0], "T")
     batch = GraphBatch(logits, graphs, lengths, blank, None, None, None, None)
     given = wildcards or Wildcards()
-    arcs, states, words = batch.widths
-    counts = [(len(g.arcs), g.num_states, g.num_words) for g in graphs]
-    weights = [
-        _weight(name, getattr(given, name), width, [count[i] for count in counts], logits, one)
-        for i, (name, width) in enumerate((("bypass", arcs), ("self_loop", states), ("word_bypass", words)))
-    ]
-    if weights[1] is not None and given.self_loop_at == "word":
-        weights[1] = torch.where(_word_states(graphs, states).to(logits.device), weights[1], ABSENT)
-    added = _weight("arc_weights", arc_weights, arcs, [count[0] for count in counts], logits, one)
-    return batch._replace(bypass=weights[0], self_loop=weights[1], word_bypass=weights[2], arc_weights=added)
+    names = ("bypass", "self_loop", "word_bypass")
+    tensors, numbers = [], []
+    for i, weight in enumerate(getattr(given, name) for name in names):
+        number = not isinstance(weight, Tensor)
+        numbers.append(weight if number and weight is not None else ABSENT)  # checked by Wildcards
+        tensors.append(None if number else _weight(names[i], weight, batch.widths[i], i, batch, one))
+    added = None if arc_weights is None else _weight("arc_weights", arc_weights, batch.widths[0], 0, batch, one)
+    batch = batch._replace(bypass=tensors[0], self_loop=tensors[1], word_bypass=tensors[2], arc_weights=added)
+    batch = batch._replace(numbers=(float(numbers[0]), float(numbers[1]), float(numbers[2])))
+    if given.self_loop is None or given.self_loop_at == "token":
+        return batch
+    batch = batch.each_weight()
+    if batch.self_loop is None:
+        return batch
+    there = _word_states(graphs, batch.widths[1]).to(logits.device)
+    return batch._replace(self_loop=torch.where(there, batch.self_loop, ABSENT))
 
 
 def _check_labels(graphs: Sequence[TranscriptGraph], outputs: int, blank: int) -> None:
     for n, graph in enumerate(graphs):
-        for i, arc in enumerate(graph.arcs):
-            if arc.label >= outputs or arc.label == blank:
-                why = "which is the blank" if arc.label == blank else f"must be at most C - 1 = {outputs - 1}"
-                raise ValueError(f"utterance {n}: arc {i} ({arc.source} → {arc.target}) has label {arc.label}, {why}")
+        for i in np.flatnonzero((graph.flat.labels >= outputs) | (graph.flat.labels == blank)).tolist():
+            arc = graph.arcs[i]
+            why = "which is the blank" if arc.label == blank else f"must be at most C - 1 = {outputs - 1}"
+            raise ValueError(f"utterance {n}: arc {i} ({arc.source} → {arc.target}) has label {arc.label}, {why}")
 
 
-def _weight(
-    name: str, weight: float | Tensor | None, width: int, counts: list[int], logits: Tensor, one: bool
-) -> Tensor | None:
+def _of_number(number: float, batch: GraphBatch, family: int) -> Tensor:
+    """(N, width) weights of one number, −inf in padding."""
+    rows = np.full((len(batch.graphs), batch.widths[family]), ABSENT)
+    for row, size in zip(rows, batch.sizes, strict=True):
+        row[: size[family]] = number
+    return torch.from_numpy(rows).to(batch.logits.device)
+
+
+def _weight(name: str, weight: Tensor, width: int, family: int, batch: GraphBatch, one: bool) -> Tensor:
     """(N, width) weights, −inf in padding."""
-    if weight is None or (not isinstance(weight, Tensor) and weight == ABSENT):
-        return None
-    size = len(counts)
-    if not isinstance(weight, Tensor):
-        weight = torch.full((), float(weight), dtype=torch.float64)
+    size, device = len(batch.graphs), batch.logits.device
     if one and weight.dim() == 1:
         weight = weight.unsqueeze(0)
     if not weight.is_floating_point():
         raise ValueError(f"{name} must be floating point, got {weight.dtype}")
     if weight.dim() != 0 and (weight.dim() != 2 or weight.shape[0] != size or weight.shape[1] < width):
         raise ValueError(f"{name} must be a number or a tensor ({size}, {width} or more), got {shape_of(weight)}")
-    weight = on_device(weight, logits.device)
+    weight = on_device(weight, device)
     each = weight.expand(size, width) if weight.dim() == 0 else weight[:, :width]
-    there = torch.arange(width) < torch.tensor(counts, dtype=torch.int64).reshape(-1, 1)
-    each = torch.where(there.to(logits.device), each, ABSENT)
-    if logits.device.type == "cpu":
+    counts = torch.tensor([row[family] for row in batch.sizes], dtype=torch.int64)
+    there = torch.arange(width) < counts.reshape(-1, 1)
+    each = torch.where(there.to(device), each, ABSENT)
+    if device.type == "cpu":
         bad = (each.isnan() | (each == math.inf)).nonzero()
         if len(bad):
             n, i = bad[0].tolist()

@@ -123,6 +123,7 @@ def log_likelihood(batch: GraphBatch) -> Tensor:
     Returns:
         (N,): −inf if there are too few frames; NaN if a frame has no softmax.
     """
+    batch = batch.each_weight()
     g = _pad(batch)
     scores = make_scores(batch.logits, batch.input_lengths, batch.blank, g.labels)
     blank = torch.full_like(g.final, ABSENT)
@@ -159,9 +160,10 @@ def counts(batch: GraphBatch) -> tuple[Tensor, list[Tensor | None]]:
         The log-likelihoods (N,), and the counts of token arcs (N, A), bypasses (N, A), self-loops (N, Q) and word
         bypasses (N, W), None where a family is absent.
     """
+    batch = batch.each_weight()
     with torch.inference_mode(False), torch.enable_grad():
         zeros = torch.zeros(len(batch.graphs), batch.widths[0], dtype=torch.float64, device=batch.logits.device)
-        given = [zeros if batch.arc_weights is None else batch.arc_weights, *batch[4:7]]
+        given = [zeros if batch.arc_weights is None else batch.arc_weights, *batch.weights[:3]]
         weights = [None if w is None else w.detach().clone().requires_grad_() for w in given]
         logits = batch.logits.detach().clone()
         result = log_likelihood(

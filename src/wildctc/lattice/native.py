@@ -19,7 +19,7 @@ _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
 
-class _NativeBatch:
+class NativeBatch:
     """A lattice in the form that C++ reads. The only code that passes addresses of inputs to C++.
 
     C++ knows only addresses, so this object must outlive each call: all calls are methods of it, and the object that
@@ -71,7 +71,17 @@ class _NativeBatch:
         counts: Sequence[Tensor | None],
         memory: int,
     ) -> None:
-        """Fill losses (N,), gradient and, if there is a reduction, reduced (); add to counts. Call `check` first."""
+        """Fill losses (N,), gradient and, if there is a reduction, reduced (); add to counts. Call `check` first.
+
+        Args:
+            losses: (N,).
+            reduced: ().
+            reduction: "none", "mean" or "sum".
+            zero_infinity: Whether a loss of +inf becomes 0.
+            gradient: (T, N, C), contiguous in C; None: not needed.
+            counts: Of bypass, self_loop and word_bypass, and of graphs of token arcs too; None: not needed.
+            memory: The budget, in bytes.
+        """
         arguments = (
             losses.data_ptr(),
             reduced.data_ptr(),
@@ -80,14 +90,23 @@ class _NativeBatch:
             gradient is not None or any(c is not None for c in counts),
             gradient.data_ptr() if gradient is not None else 0,
             *(gradient.stride()[:2] if gradient is not None else (0, 0)),
-            *((c.data_ptr(), _width(c)) if c is not None else (0, 0) for c in counts),
+            *((c.data_ptr(), _width(c)) if c is not None else (0, 0) for c in (*counts, None)[:4]),
         )
         self._within(memory, self._addresses.loss, arguments)
 
     def best_path(
         self, score: Tensor, position: Tensor, state: Tensor, arc: Tensor, guide: Guide | None, memory: int
     ) -> None:
-        """Fill score (N,), float64, and (N, T): position, int32, state and arc, int8. Call `check` first."""
+        """Fill the results with the best paths. Call `check` first.
+
+        Args:
+            score: (N,), float64.
+            position: (N, T), int32.
+            state: (N, T), int8.
+            arc: (N, T), int8.
+            guide: The positions that are looked at; None for all.
+            memory: The budget, in bytes.
+        """
         results = (score.data_ptr(), position.data_ptr(), state.data_ptr(), arc.data_ptr())
         first, last = (x.data_ptr() for x in guide) if guide is not None else (0, 0)
         self._within(memory, self._addresses.best_path, (*results, first, last))
@@ -118,11 +137,11 @@ def check_values(lattice: Lattice) -> None:
         ValueError: A value is out of range. The message names the utterance, the value and the limit.
     """
     if lattice.logits.device.type == "cpu":
-        _NativeBatch(lattice).check()
+        NativeBatch(lattice).check()
     elif os.environ.get("WILDCTC_CHECK", "0") not in ("", "0"):
         # only the shape of the logits matters, so that they need not be copied
         shape = torch.empty((), dtype=lattice.logits.dtype).expand(lattice.logits.shape)
-        _NativeBatch(lattice._replace(logits=shape).to_host()).check()
+        NativeBatch(lattice._replace(logits=shape).to_host()).check()
     else:
         check_lengths(lattice.input_lengths, "input_lengths", lattice.logits.shape[0], "T")
         limit_name = "S" if lattice.targets.dim() == 2 else "the number of targets"
@@ -192,7 +211,7 @@ def loss_into(
     Returns:
         The loss, (N,) or, if it is reduced, ().
     """
-    batch = _NativeBatch(lattice)
+    batch = NativeBatch(lattice)
     batch.check()
     losses = torch.empty(lattice.logits.shape[1], dtype=compute_dtype(lattice.logits))
     reduced = losses if reduction == "none" else torch.empty((), dtype=losses.dtype)
@@ -222,7 +241,7 @@ def best_path(lattice: Lattice, guide: Guide | None = None) -> tuple[Tensor, Ten
         this frame (0 none, 1 bypass, 2 self-loop, 3 word bypass).
     """
     frames, size, _ = lattice.logits.shape
-    batch = _NativeBatch(lattice)
+    batch = NativeBatch(lattice)
     batch.check()
     score = torch.empty(size, dtype=torch.float64)
     position = torch.zeros(size, frames, dtype=torch.int32)

@@ -43,13 +43,25 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool) -> Tensor:
     want = [x is not None and x.requires_grad and torch.is_grad_enabled() for x in inputs]
     if torch.compiler.is_compiling() or type(lattice.logits) not in (Tensor, torch.nn.Parameter):
         return loss_op(*lattice, reduction, zero_infinity, want)[0]
+    check_transforms(*inputs)
+    if not any(want):
+        return native.loss(lattice, reduction, zero_infinity, want)[0]
+    return _Loss.apply(*lattice, reduction, zero_infinity)
+
+
+def check_transforms(*inputs: Tensor | None) -> None:
+    """Refuse derivatives that native code cannot compute.
+
+    Args:
+        *inputs: The tensors that the loss is differentiated by.
+
+    Raises:
+        NotImplementedError: torch.func or forward mode is at work.
+    """
     if torch._C._are_functorch_transforms_active():
         raise NotImplementedError('torch.func (vmap, grad, jvp, …) of the loss needs backend="reference"')
     if any(x is not None and unpack_dual(x).tangent is not None for x in inputs):
         raise NotImplementedError('forward-mode derivatives of the loss need backend="reference"')
-    if not any(want):
-        return native.loss(lattice, reduction, zero_infinity, want)[0]
-    return _Loss.apply(*lattice, reduction, zero_infinity)
 
 
 class _Loss(torch.autograd.Function):
@@ -71,18 +83,39 @@ class _Loss(torch.autograd.Function):
         with torch.no_grad():
             if gradients is None:
                 gradients = native.loss(Lattice(*tensors, *rest), reduction, zero_infinity, want)[1]
-            if not (grad.item() == 1 if grad.dim() == 0 else (grad == 1).all()):
-                gradients = _scaled(gradients, grad)
-            gradients[0] = _in_dtype(gradients[0], tensors[0].dtype)
+            gradients = scaled_by(gradients, grad, tensors[0].dtype)
         if torch.is_grad_enabled():
-            gradients = _differentiable_once(gradients, grad, *(tensors[i] for i in DIFFERENTIABLE))
+            gradients = differentiable_once(gradients, grad, *(tensors[i] for i in DIFFERENTIABLE))
         return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None, None
 
 
-def _differentiable_once(gradients: native.Gradients, *inputs: Tensor | None) -> native.Gradients:
+def scaled_by(gradients: native.Gradients, grad: Tensor, dtype: torch.dtype) -> native.Gradients:
+    """Multiply gradients by that of the loss.
+
+    Args:
+        gradients: To logits, then to weights.
+        grad: Of the loss, () or (N,).
+        dtype: That of the logits, whose gradient is rounded to it after scaling.
+
+    Returns:
+        The scaled gradients.
+    """
+    if not (grad.item() == 1 if grad.dim() == 0 else (grad == 1).all()):
+        gradients = _scaled(gradients, grad)
+    return [_in_dtype(gradients[0], dtype), *gradients[1:]]
+
+
+def differentiable_once(gradients: native.Gradients, *inputs: Tensor | None) -> native.Gradients:
     """Make gradients that raise an error if they are differentiated, for a backward pass with create_graph=True.
 
     Otherwise autograd would take them for constants, and second derivatives would silently be 0.
+
+    Args:
+        gradients: To logits and weights.
+        *inputs: What they depend on.
+
+    Returns:
+        The same numbers.
     """
     return [g if g is None else _Once.apply(g, *inputs) for g in gradients]
 
@@ -159,7 +192,7 @@ def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Tensor | None, ...]:
         gradients = _scaled(gradients, grads[0])
         gradients[0] = _in_dtype(gradients[0], ctx.dtype)
     if torch.is_grad_enabled():
-        gradients = _differentiable_once(gradients, grads[0], *saved)  # saved outputs depend on the inputs
+        gradients = differentiable_once(gradients, grads[0], *saved)  # saved outputs depend on the inputs
     return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None, None, None
 
 

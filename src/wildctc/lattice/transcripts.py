@@ -3,7 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
 
 from wildctc.lattice.slots import aligned_slots
 from wildctc.lattice.token_arcs import RawArc, TokenArc, WordArc, checked_arcs, without_epsilon
@@ -17,6 +20,28 @@ class _Parts(NamedTuple):
     words: list[tuple[int, int]]
     length: int
     slots: tuple[tuple[tuple[int, ...], ...], ...] = ()
+
+
+class FlatGraph(NamedTuple):
+    """A graph in arrays.
+
+    Attributes:
+        labels: (A,) int64.
+        ends: (A, 2) int64: source and target of each token arc.
+        weights: (A, 2): its weight, and the part of it that its bypass pays too.
+        arc_words: (A,) int64: the word of each token arc, −1 for none.
+        words: (word arcs, 3) int64: source, target, and the number of the word.
+        word_weights: (word arcs,).
+        final: (Q,).
+    """
+
+    labels: np.ndarray
+    ends: np.ndarray
+    weights: np.ndarray
+    arc_words: np.ndarray
+    words: np.ndarray
+    word_weights: np.ndarray
+    final: np.ndarray
 
 
 @dataclass(frozen=True, repr=False)
@@ -186,7 +211,21 @@ class TranscriptGraph:
         """The number of states."""
         return len(self.final)
 
-    @property
+    @cached_property
+    def flat(self) -> FlatGraph:
+        """The graph in arrays, for batches. They are made once."""
+        arcs, words = self.arcs, self.words
+        return FlatGraph(
+            np.array([a.label for a in arcs], dtype=np.int64),
+            np.array([(a.source, a.target) for a in arcs], dtype=np.int64).reshape(-1, 2),
+            np.array([(a.weight, a.skipped) for a in arcs], dtype=np.float64).reshape(-1, 2),
+            np.array([a.word for a in arcs], dtype=np.int64),
+            np.array([(w.source, w.target, w.word) for w in words], dtype=np.int64).reshape(-1, 3),
+            np.array([w.weight for w in words], dtype=np.float64),
+            np.array(self.final, dtype=np.float64),
+        )
+
+    @cached_property
     def is_chain(self) -> bool:
         """Whether the graph is one writing without weights, whose words follow one another."""
         states = range(self.num_states)
