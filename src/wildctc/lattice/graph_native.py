@@ -93,7 +93,7 @@ class _Loss(torch.autograd.Function):
         graphs, lengths, blank, numbers, reduction, zero_infinity, want = ctx.rest
         with torch.no_grad():
             if gradients is None:  # a second backward pass
-                batch = GraphBatch(tensors[0], graphs, lengths, blank, *tensors[1:5], numbers=numbers)
+                batch = GraphBatch(tensors[0], graphs, lengths, blank, *tensors[1:5])._replace(numbers=numbers)
                 gradients = _loss(batch, reduction, zero_infinity, want)[1]
             gradients = ops.scaled_by(gradients, grad, tensors[0].dtype)
         if torch.is_grad_enabled():
