@@ -13,7 +13,7 @@ from support.graph_enumeration import draw_graph
 from wildctc import TranscriptGraph, Wildcards, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-relaxed = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+relaxed = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def draw_long(rng: np.random.Generator, outputs: int, slots: int) -> TranscriptGraph:
