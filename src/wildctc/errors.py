@@ -10,6 +10,10 @@ class Diverged(WildCTCError):
     user's mistake."""
 
 
+class NotEnoughMemory(WildCTCError, MemoryError):
+    """A computation does not fit into its budget of memory. The message says what it needs."""
+
+
 class MissingExtra(WildCTCError, ImportError):
     """An optional dependency is not installed."""
 

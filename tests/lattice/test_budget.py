@@ -10,8 +10,8 @@ import torch
 from support.batches import KINDS, draw_batch
 
 from wildctc import Wildcards, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
-from wildctc.errors import WildCTCError
-from wildctc.lattice.memory import NotEnoughMemory, free_memory, memory_bytes
+from wildctc.errors import NotEnoughMemory, WildCTCError
+from wildctc.lattice.memory import free_memory, memory_bytes
 
 
 def budgets_that_fit(call):

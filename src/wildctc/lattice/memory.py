@@ -6,17 +6,11 @@ from numbers import Integral
 from pathlib import Path
 from typing import TypeAlias
 
-from wildctc.errors import WildCTCError
-
 Memory: TypeAlias = int | str | None
 
 VARIABLE = "WILDCTC_MEMORY"
 _SHARE = 0.5  # of the free memory
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-
-
-class NotEnoughMemory(WildCTCError, MemoryError):
-    """A request does not fit into the budget of memory. The message says what it needs."""
 
 
 def memory_bytes(memory: Memory, name: str = "memory") -> int:

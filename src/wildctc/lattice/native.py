@@ -7,10 +7,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from wildctc.errors import NotEnoughMemory
 from wildctc.lattice import _native  # type: ignore[attr-defined]  # compiled
 from wildctc.lattice.arcs import Lattice, compute_dtype, lose_counts
 from wildctc.lattice.checks import check_lengths
-from wildctc.lattice.memory import VARIABLE, NotEnoughMemory, budget
+from wildctc.lattice.memory import VARIABLE, budget
 
 Gradients: TypeAlias = list[Tensor | None]
 Guide: TypeAlias = tuple[Tensor, Tensor]
