@@ -33,10 +33,10 @@ def read(source: Path, text_field: str = "text") -> Iterator[Utterance | Utteran
                 yield bad_row(row)
                 continue
             try:
-                if text_field not in row and (text_field != "text" or "supervisions" not in row):
+                if text_field not in row and (text_field != "text" or not row.keys() & {"supervisions", "texts"}):
                     raise RowError(path, line, f"no field {text_field!r}: there are {', '.join(row) or 'none'}")
-                # weights belong to the words of `text`
-                chosen = row if text_field == "text" else row | {"text": row[text_field], "weights": None}
+                of_text = {"weights": None, "texts": None}  # they belong to `text`
+                chosen = row if text_field == "text" else row | {"text": row[text_field]} | of_text
                 if text_field != "text":
                     del chosen[text_field]  # the transcript is no further field
                 for utterance in parse_row(chosen, path, line):

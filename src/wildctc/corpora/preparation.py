@@ -17,6 +17,7 @@ from wildctc.corpora.utterance import SPLITS, Utterance, UtteranceError
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, remove_parts, write_text
 from wildctc.progress import progress
+from wildctc.text.alternatives import normalise_text
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.units import name_characters
 from wildctc.text.word_weights import follow_words
@@ -287,13 +288,14 @@ def _check(utterance: Utterance, normalizer: Normalizer, seen: set[str]) -> Chec
     if utterance.id in seen:
         raise UtteranceError(utterance, "its id occurs twice")
     seen.add(utterance.id)
-    text, weights = normalizer(utterance.text), utterance.weights
+    text, weights = normalise_text(utterance.text, normalizer), utterance.weights
+    texts = tuple(normalise_text(one, normalizer) for one in utterance.texts)
     if weights is not None:
         try:
             weights = tuple(follow_words(weights, utterance.text, normalizer))
         except ValueError as error:
             raise UtteranceError(utterance, f"weights do not match the transcript: {error}") from None
-    checked = check_audio(replace(utterance, text=text, split=split, weights=weights))
+    checked = check_audio(replace(utterance, text=text, texts=texts, split=split, weights=weights))
     if not checked.utterance.text:
         raise UtteranceError(utterance, "empty transcript")
     for name, value in (("transcript", text), ("id", utterance.id), ("path", str(utterance.audio))):
