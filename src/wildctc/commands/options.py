@@ -146,14 +146,18 @@ def rescorer(options: argparse.Namespace) -> Rescorer | None:
     return Rescorer(lm, weight, options.word_score, hotwords, options.boost if hotwords else 0.0)
 
 
-def add_variants_option(parser: argparse.ArgumentParser) -> None:
+def add_variants_option(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add --variants, for commands that read transcripts or references.
 
     Args:
         parser: of the command.
+        names: other names of the option.
     """
     parser.add_argument(
-        "--variants", metavar="FILE", help="words that are the same, written differently: a line is `colour color`"
+        "--variants",
+        *names,
+        metavar="FILE",
+        help="words that are the same, written differently: a line is `colour color`",
     )
 
 
@@ -171,13 +175,14 @@ def read_variants_option(options: argparse.Namespace) -> Variants | None:
     return None if options.variants is None else read_variants(options.variants)
 
 
-def add_transcript_options(parser: argparse.ArgumentParser) -> None:
+def add_transcript_options(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add the options that say which transcripts utterances have: --variants, --also and --texts.
 
     Args:
         parser: of the command.
+        names: other names of --variants.
     """
-    add_variants_option(parser)
+    add_variants_option(parser, *names)
     parser.add_argument("--also", metavar="FILE", help="further transcripts of the utterances, by id")
     parser.add_argument(
         "--texts", choices=("equal", "shares"), default="equal",
