@@ -154,7 +154,7 @@ def prepare(
     subsets: Collection[str] = (),
     take: Subset = Subset(),  # noqa: B008 (frozen)
     decode: bool = True,
-    text_field: str | None = None,
+    text_field: str | Sequence[str] | None = None,
 ) -> Prepared:
     """Read a corpus, check every row, and write OUT/{train,dev,test}.jsonl.gz (lhotse cuts).
 
@@ -172,7 +172,7 @@ def prepare(
         subsets: Only these; all if it is empty.
         take: Which part of the training data.
         decode: Whether all audio that is taken is decoded. Otherwise only headers and ends of files are checked.
-        text_field: Of jsonl, the field with the transcript.
+        text_field: Of jsonl, the field with the transcript, or several fields with one transcript each.
 
     Returns:
         The utterances of each file.
@@ -219,7 +219,7 @@ def prepare(
     return prepared
 
 
-def _read(source: str, folder: Path, language: str | None, text_field: str | None) -> _Found:
+def _read(source: str, folder: Path, language: str | None, text_field: str | Sequence[str] | None) -> _Found:
     known = [*SOURCES, *LANGUAGE_SOURCES]
     if source not in known:
         raise WildCTCError(f"unknown source {source!r}; known: {', '.join(known)}")
