@@ -242,3 +242,37 @@ def test_prepare_keeps_alternatives_and_annotators(recipe, tmp_path):
     found = next(u for u in load_manifest(tmp_path / "out/train.jsonl.gz") if u.id == rows[0]["id"])
     assert found.text == "a {bad|dad}"
     assert (found.texts, found.annotators) == (("bad cafe", "{bad|dad}"), ("ann", "ben"))
+
+
+def test_prepare_makes_texts_of_several_fields(recipe, tmp_path, capsys):
+    rows = [{**row, "text": "bad", "machine": "bed {cafe|face}"} for row in read_rows(recipe.parent / "train.jsonl")]
+    rows[0] |= {"machine": "bad"}
+    rows[1] |= {"machine": None}
+    write_rows(recipe.parent / "train.jsonl", rows)
+    (recipe.parent / "dev.jsonl").unlink()
+    words = ["prepare", "jsonl", str(recipe.parent), str(tmp_path / "out"), "--text-field"]
+    assert main([*words, "text,machine", "--max-bad", "0.5"]) == 0
+    out = capsys.readouterr().out
+    assert "{" not in out
+    found = load_manifest(tmp_path / "out/train.jsonl.gz")
+    assert (found[1].text, found[1].texts) == ("bad", ("bad", "bed {cafe|face}"))
+    assert found[1].annotators == ("text", "machine")
+    assert "1 utterance" in out or "1 of 6" in out  # the row without a machine's text
+    assert main([*words, "text,nobody"]) == 2
+    assert "no field 'nobody'" in capsys.readouterr().err
+
+
+def test_errors_are_not_put_into_alternatives(recipe, tmp_path, capsys):
+    words = ["corrupt", str(recipe.parent / "train.jsonl"), "-o", str(tmp_path / "out.jsonl"), "--words", "0.5"]
+    assert main(words) == 2
+    assert "train1 has alternatives" in capsys.readouterr().err
+    rows = [{**row, "text": "bad cafe"} for row in read_rows(recipe.parent / "train.jsonl")]
+    write_rows(recipe.parent / "train.jsonl", rows)
+    assert main(words) == 0
+    assert len(load_manifest(tmp_path / "out.jsonl")) == 6
+
+
+def test_a_file_of_other_utterances_is_refused(recipe, tmp_path, capsys):
+    write_rows(tmp_path / "also.jsonl", [{"id": "nobody", "text": "bad"}])
+    assert go(recipe, tmp_path / "run", "--data.also", str(tmp_path / "also.jsonl")) == 2
+    assert "also.jsonl: it has none of the utterances, such as 'train0'" in capsys.readouterr().err

@@ -148,13 +148,8 @@ def read_variants(path: str | Path) -> Variants:
     """
     groups: list[tuple[Words, ...]] = []
     names: list[str] = []
-    for number, line in read_lines(path):
-        line = line.split("#", 1)[0].strip()
-        if not line:
-            continue
-        where = f"{path}:{number}"
-        parts = line.split("=") if "=" in line else line.split()
-        phrases = [tuple(part.split()) for part in parts]
+    for number, phrases in variant_lines(path):
+        where, line = f"{path}:{number}", " ".join(word for phrase in phrases for word in phrase)
         if bad := next((char for char in "{|}" if char in line), None):
             raise WildCTCError(f"{where}: {bad} has no meaning here; write variants with spaces or = between them")
         if len(set(phrases)) < len(phrases):
@@ -170,6 +165,21 @@ def read_variants(path: str | Path) -> Variants:
         raise WildCTCError(f"{path}: no variants in it; a line is `colour color` or `gonna = going to`")
     _check_apart(groups, names)
     return Variants(tuple(groups), tuple(names))
+
+
+def variant_lines(path: str | Path) -> Iterator[tuple[int, list[Words]]]:
+    """Read the lines of a file of variants, without checking them.
+
+    Args:
+        path: The file, as in `read_variants`.
+
+    Yields:
+        The number of the line, and its phrases.
+    """
+    for number, line in read_lines(path):
+        line = line.split("#", 1)[0].strip()
+        if line:
+            yield number, [tuple(part.split()) for part in (line.split("=") if "=" in line else line.split())]
 
 
 def _check_apart(groups: Sequence[Sequence[Words]], names: Sequence[str]) -> None:
