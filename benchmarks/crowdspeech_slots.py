@@ -23,8 +23,9 @@ from wildctc.lattice.slots import aligned_slots
 from wildctc.scoring.error_rates import Errors, levenshtein, wer
 from wildctc.scoring.nearest import nearest_writing
 from wildctc.terminal import table
-from wildctc.text.alternatives import Reader, Writings
+from wildctc.text.alternatives import Writings
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.reader import Reader
 
 NORMALIZER = Normalizer(lower=True, strip_punctuation=True)
 _BUSY = 1000  # words, from which on an annotator's error rate means something

@@ -27,7 +27,7 @@ from wildctc.recognizer.model import Recognizer
 from wildctc.recognizer.variant_counts import count_variants
 from wildctc.scoring.error_rates import score
 from wildctc.scoring.hypotheses import read_hyps
-from wildctc.text.alternatives import Reader
+from wildctc.text.reader import Reader
 
 SEEDS = (0, 1, 2)
 FLOOR, CEILING = "harper-valley-machine/ctc", "harper-valley/ctc"

@@ -8,17 +8,9 @@ import pytest
 
 from wildctc.errors import WildCTCError
 from wildctc.lattice.transcripts import TranscriptGraph
-from wildctc.text.alternatives import (
-    NOTHING,
-    Reader,
-    Writings,
-    escape,
-    every_word,
-    grammar_text,
-    normalise_text,
-    parse_text,
-)
+from wildctc.text.alternatives import NOTHING, Writings, escape, every_word, grammar_text, normalise_text, parse_text
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.reader import Reader
 from wildctc.text.segmentation import make_graph
 from wildctc.text.units import CharUnits, SentencePieceUnits
 from wildctc.text.variants import Variants, read_variants

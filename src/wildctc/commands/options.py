@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wildctc.recognizer.language_model import Rescorer
     from wildctc.recognizer.model import Recognizer
     from wildctc.scoring.mismatch import Outside
-    from wildctc.text.alternatives import Reader
+    from wildctc.text.reader import Reader
     from wildctc.text.variants import Variants
 
 _log = logging.getLogger(__name__)

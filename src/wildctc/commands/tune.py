@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.recognizer.language_model import LanguageModel
     from wildctc.recognizer.tuning import tune
     from wildctc.scoring.transcripts import read_transcript
-    from wildctc.text.alternatives import Reader
+    from wildctc.text.reader import Reader
 
     if options.beam < 2:
         raise WildCTCError(f"--beam must be at least 2, got {options.beam}: a language model chooses among texts")

@@ -31,8 +31,10 @@ from wildctc.recognizer.partials import Partials, left_out, manifest_digest
 from wildctc.scoring.error_rates import Errors, wer
 from wildctc.scoring.mismatch import HEARS_NOTHING, advise_reading, find_outside, hopeless
 from wildctc.scoring.transcripts import read_transcript
-from wildctc.text.alternatives import Reader, Writings, every_word, grammar_text, has_grammar
+from wildctc.text.alternatives import Writings, every_word, grammar_text, has_grammar
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.reader import Reader
+from wildctc.text.segmentation import WritesLabels
 from wildctc.text.units import name_characters
 
 _log = logging.getLogger(__name__)
@@ -47,27 +49,8 @@ _DECIDING = {
 }
 
 
-class ProbeUnits(Protocol):
-    """What a probe needs of a model's units.
-
-    Attributes:
-        tokens: label → string.
-        space: The unit between words; None if units that begin a word begin with ▁ instead.
-    """
-
-    tokens: list[str]
-    space: str | None
-
-    def encode(self, text: str, /) -> list[int]:
-        """Convert a text to labels.
-
-        Args:
-            text: The text; all its characters are among the units.
-
-        Returns:
-            The labels.
-        """
-        ...
+class ProbeUnits(WritesLabels, Protocol):
+    """What a probe needs of a model's units."""
 
     def missing(self, text: str, /) -> list[str]:
         """Find the characters that the units cannot write.

@@ -19,7 +19,8 @@ from wildctc.recognizer.batch import logits_batches
 from wildctc.recognizer.choices import Choice, choose_writings
 from wildctc.recognizer.model import Recognizer
 from wildctc.scoring.transcripts import read_transcripts
-from wildctc.text.alternatives import Reader, Writings, every_word
+from wildctc.text.alternatives import Writings, every_word
+from wildctc.text.reader import Reader
 from wildctc.text.units import name_characters
 
 

@@ -25,7 +25,8 @@ from wildctc.recognizer.model import Recognizer
 from wildctc.recognizer.partials import Partials, left_out, manifest_digest, texts_digest
 from wildctc.scoring.hypotheses import Decoded, hyp_row, read_hyp_file
 from wildctc.scoring.transcripts import read_transcripts
-from wildctc.text.alternatives import Reader, grammar_text
+from wildctc.text.alternatives import grammar_text
+from wildctc.text.reader import Reader
 
 _log = logging.getLogger(__name__)
 _DECIDING = {

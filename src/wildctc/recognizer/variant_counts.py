@@ -17,7 +17,8 @@ from wildctc.scoring.error_rates import levenshtein
 from wildctc.scoring.nearest import nearest_writing
 from wildctc.scoring.transcripts import read_transcripts
 from wildctc.terminal import table
-from wildctc.text.alternatives import Reader, Writings, every_word
+from wildctc.text.alternatives import Writings, every_word
+from wildctc.text.reader import Reader
 from wildctc.text.units import name_characters
 
 _NOTHING = "(nothing)"

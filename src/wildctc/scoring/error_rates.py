@@ -24,8 +24,9 @@ from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.scoring.hypotheses import Decoded
 from wildctc.scoring.nearest import nearest_writing
 from wildctc.terminal import name_some, table
-from wildctc.text.alternatives import Reader, Writings
+from wildctc.text.alternatives import Writings
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.reader import Reader
 from wildctc.text.variants import Variants
 
 _log = logging.getLogger(__name__)

@@ -9,8 +9,9 @@ from pathlib import Path
 from wildctc.corpora.utterance import Utterance
 from wildctc.errors import WildCTCError
 from wildctc.scoring.hypotheses import read_references
-from wildctc.text.alternatives import Reader, Writings
+from wildctc.text.alternatives import Writings
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.reader import Reader
 from wildctc.text.variants import read_variants
 
 

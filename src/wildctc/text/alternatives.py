@@ -1,4 +1,4 @@
-"""Transcripts with alternatives: `the {colour|color} is {grey|gray} {uh|}`, and several transcripts of one utterance.
+"""Transcripts with alternatives: `the {colour|color} is {grey|gray} {uh|}`.
 
 A transcript is a sequence of slots. Most have one word. Others have several alternatives, each of no, one or several
 words. What is glued to a group belongs to each of its alternatives: `colo{u|}r,` is `colour,` or `color,`. A backslash
@@ -15,11 +15,10 @@ from itertools import product
 from typing import NamedTuple, TypeAlias
 
 from wildctc.errors import WildCTCError
-from wildctc.lattice.slots import aligned_slots
 from wildctc.text.normalisation import Normalizer
-from wildctc.text.variants import NOTHING, Variants, Words
+from wildctc.text.variants import NOTHING, Words
 
-_MOST = 1000  # writings of one slot
+MOST = 1000  # writings of one slot
 _Chunk: TypeAlias = list[list[str]]  # what stands between two spaces: parts, each with its alternatives
 
 
@@ -79,74 +78,6 @@ class Writings:
     def __str__(self) -> str:
         """The writings as `parse_text` reads them, without weights."""
         return " ".join(_slot_text(slot) for slot in self.slots)
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Reads the transcript of an utterance, or several, into one form: a normalised text, or `Writings`.
-
-    Attributes:
-        normalizer: Applied to every alternative.
-        variants: Words that are the same word, written differently; None: each is its own.
-        shares: Whether alternatives of several transcripts have the logarithm of their share of the transcripts as
-            weight. If not, it is 0.
-
-    >>> read = Reader(Normalizer(lower=True), Variants.of(["colour", "color"]))
-    >>> str(read("The colour {grey|GRAY}")), read("The sky")
-    ('the {colour|color} {grey|gray}', 'the sky')
-    >>> str(read("", ["The colour", "the collar", "color"]))
-    '{the|} {colour|color|collar}'
-    """
-
-    normalizer: Normalizer
-    variants: Variants | None = None
-    shares: bool = False
-
-    def __call__(self, text: str, texts: Sequence[str] = ()) -> str | Writings:
-        """Read a transcript.
-
-        Args:
-            text: The transcript.
-            texts: Several transcripts of the utterance, which are read in its place if there are any.
-
-        Returns:
-            The normalised text if there is only one writing; otherwise all writings.
-
-        Raises:
-            WildCTCError: A transcript does not follow the grammar. The message names the column.
-        """
-        given = list(texts) or [text]
-        if len(given) == 1 and not has_grammar(given[0]):
-            normal = self.normalizer(given[0])
-            if self.variants is None or not self.variants.touch(normal):
-                return normal
-        parsed = [parse_text(one, self.normalizer) for one in given]
-        found = self._aligned(parsed) if len(parsed) > 1 else parsed[0]
-        if self.variants is not None and len(parsed) == 1:
-            found = _with_variants(found, self.variants)
-        return found.first if found.plain else found
-
-    def _aligned(self, parsed: Sequence[Writings]) -> Writings:
-        """Align several transcripts word by word; the words of a phrase that has variants count as one."""
-        for number, writings in enumerate(parsed):
-            if not writings.plain:
-                raise WildCTCError(
-                    f"transcript {number + 1} of {len(parsed)} has alternatives in braces; where an utterance has "
-                    "several transcripts, list each writing as one of them, or use a file of variants"
-                )
-        variants = self.variants or Variants()
-        units = [list(variants.units(writings.first.split())) for writings in parsed]
-        own = iter(units[0])
-        slots = []
-        for slot in aligned_slots([[variants.representative(unit) for unit in row] for row in units]):
-            found: dict[Words, float] = {}
-            for n, (words, count) in enumerate(slot.items()):
-                written = next(own) if n == 0 and words else words  # as the first transcript writes it
-                weight = math.log(count / len(parsed)) if self.shares else 0.0
-                for other in variants.of_phrase(written):
-                    found.setdefault(other, weight)
-            slots.append(Slot(tuple(found), tuple(found.values())))
-        return Writings(tuple(slots))
 
 
 def has_grammar(text: str) -> bool:
@@ -253,8 +184,8 @@ def parse_text(text: str, normalizer: Normalizer | None = None) -> Writings:
     if not has_grammar(text):
         return Writings(tuple(Slot(((word,),), (0.0,)) for word in normalise(text).split()))
     for column, chunk in _chunks(text):
-        if math.prod(map(len, chunk)) > _MOST:
-            raise WildCTCError(f"column {column}: more than {_MOST:,} writings of one word; write it in fewer ways")
+        if math.prod(map(len, chunk)) > MOST:
+            raise WildCTCError(f"column {column}: more than {MOST:,} writings of one word; write it in fewer ways")
         several = dict.fromkeys(tuple(normalise("".join(parts)).split()) for parts in product(*chunk))
         if len(several) == 1:
             slots += [Slot(((word,),), (0.0,)) for words in several for word in words]
@@ -311,34 +242,6 @@ def _bracket(char: str, column: int, opened: int, chunk: _Chunk) -> int:
     if chunk[-1] == [""]:
         raise WildCTCError(f"column {opened}: nothing in the braces; write {{word|}} for a word that may be left out")
     return 0
-
-
-def _with_variants(found: Writings, variants: Variants) -> Writings:
-    """Add the variants of every word and phrase."""
-    slots: list[Slot] = []
-    run: list[str] = []  # words of neighbouring slots that have no alternatives: a phrase may go over several
-
-    def end_run() -> None:
-        for unit in variants.units(run):
-            several = variants.of_phrase(unit)
-            slots.append(Slot(several, (0.0,) * len(several)))
-        run.clear()
-
-    for slot in found.slots:
-        if len(slot.alternatives) == 1:
-            run += slot.alternatives[0]
-            continue
-        end_run()
-        several: dict[Words, float] = {}
-        for words, weight in zip(slot.alternatives, slot.weights, strict=True):
-            each = [variants.of_phrase(unit) for unit in variants.units(words)]
-            if math.prod(map(len, each)) > _MOST:
-                each = [(unit,) for unit in variants.units(words)]
-            for parts in product(*each):
-                several.setdefault(tuple(word for part in parts for word in part), weight)
-        slots.append(Slot(tuple(several), tuple(several.values())))
-    end_run()
-    return Writings(tuple(slots))
 
 
 def _slot_text(slot: Slot) -> str:

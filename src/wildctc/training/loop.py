@@ -41,7 +41,7 @@ from wildctc.training.run_data import load_run_data
 from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder
 from wildctc.training.selection import best_epochs
 from wildctc.training.settings import Config
-from wildctc.training.targets import Example
+from wildctc.training.targets import Example, make_reader
 from wildctc.training.warm_start import branch_off
 
 _log = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ def _check(config: Config) -> None:
     """Refuse wrong settings before the folder is created, so that a mistake leaves nothing behind."""
     find_device(config.training.device)
     make_criterion(config)
+    make_reader(config.data)  # reads the file of variants
     for split in ("train", "dev"):
         find_manifest(config.data, split)
 

@@ -14,8 +14,9 @@ from wildctc.lattice.feasibility import infeasible
 from wildctc.lattice.graph_frames import frames_needed
 from wildctc.lattice.transcripts import TranscriptGraph
 from wildctc.scoring.transcripts import load_reader
-from wildctc.text.alternatives import Reader, Writings, every_word, first_writing
+from wildctc.text.alternatives import Writings, every_word, first_writing
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.reader import Reader
 from wildctc.text.segmentation import make_graph
 from wildctc.text.units import Units, name_characters
 from wildctc.text.word_weights import follow_words
