@@ -24,9 +24,7 @@ class DataConfig:
     keep_invisible: bool = _setting(False, "transcripts with zero-width spaces, marks of direction and the like")
     variants: str | None = _setting(None, "a file of words that are the same, written differently")
     also: str | None = _setting(None, "a file with further transcripts of the training utterances, by id")
-    texts: Literal["equal", "shares"] = _setting(
-        "equal", "several transcripts of an utterance: any of them, or each word by its share of the transcripts"
-    )
+    texts: Literal["equal", "shares"] = _setting("equal", "several transcripts: any, or words by their share")
     units: Literal["characters", "sentencepiece"] = _setting("characters", "what the model writes")
     vocab_size: int = _setting(200, "how many pieces (SentencePiece only)")
     speeds: list[float] = field(
