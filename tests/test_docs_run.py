@@ -72,6 +72,14 @@ def annotators(folder: Path) -> None:
     )
 
 
+def alternatives(folder: Path) -> None:
+    """variants.txt, which changes few utterances, and second.jsonl: what somebody else wrote for some of them."""
+    rows = read_rows(folder / "speech/manifest.jsonl")
+    words = [row["text"].split()[0] for row in rows]
+    (folder / "variants.txt").write_text(f"{words[0]} bad\n" if words[0] != "bad" else "bad cafe\n")
+    write_rows(folder / "second.jsonl", [{"id": row["id"], "text": "bad"} for row in rows[:2]])
+
+
 def librispeech(folder: Path) -> None:
     """The same speech as one chapter of each subset in LibriSpeech/."""
     for row in read_rows(folder / "speech/manifest.jsonl"):
@@ -158,6 +166,7 @@ PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "audit.md": [trained, decided],
     "cleaning.md": [trained, decided],
     "noise-rates.md": [],
+    "alternatives.md": [alternatives],
     "several-gpus.md": [],
     "disagreement.md": [annotators],
     "probe.md": [checkpoint],

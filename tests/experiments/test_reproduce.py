@@ -59,6 +59,7 @@ def test_every_experiment_of_the_paper_is_declared():
         "table3-conformer": 7,
         "figure2-tau": 9, "figure2-kappa": 6, "retune-otc-w": 13, "table4-disagreement": 63,
         "iban": 48, "iban-corrupted": 24, "iban-length": 12, "iban-whisper": 12, "harper-valley": 44,
+        "harper-valley-alternatives": 12,
     }  # fmt: skip
     for experiment in EXPERIMENTS.values():
         assert len(set(folders(experiment.runs))) == len(experiment.runs)

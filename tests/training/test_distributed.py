@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.tones import make_corpus, read_rows
+from support.tones import make_corpus, read_rows, write_rows
 
 from wildctc import distributed, peers
 from wildctc.criteria import Criterion
@@ -336,6 +336,19 @@ def test_two_processes_take_the_steps_of_one(tmp_path, accumulate, train_size, d
     one, two = (load_tensors(tmp_path / run / "model/model.safetensors")[0] for run in ("one", "two"))
     weights = [name for name in one if not name.endswith("qkv.bias")]  # attention does not feel the bias of its keys
     assert max(float((one[name] - two[name]).abs().max()) for name in weights) < 2e-3
+
+
+def test_two_processes_take_the_steps_of_one_where_transcripts_have_alternatives(tmp_path):
+    recipe = make_corpus(tmp_path, {"train": 4, "dev": 1})
+    rows = [
+        row | {"text": f"{{{row['text']}|fa}}" if n % 3 else "bad"}
+        for n, row in enumerate(read_rows(tmp_path / "train.jsonl"))
+    ]
+    write_rows(tmp_path / "train.jsonl", rows)
+    config = plain(recipe, data__batch_seconds=5, criterion="otc-tw", training__epochs=1)
+    train(config, tmp_path / "one")
+    in_processes(train, config, tmp_path / "two")
+    assert_same_run(tmp_path / "one", tmp_path / "two")
 
 
 def test_process_without_utterances_waits_for_the_others_and_adds_nothing(tmp_path):

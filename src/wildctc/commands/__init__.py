@@ -26,6 +26,7 @@ from wildctc.commands import (
     train,
     transcribe,
     tune,
+    variants,
 )
 
 # In the order of `wildctc --help`.
@@ -46,6 +47,7 @@ COMMANDS = (
     clean,
     disagree,
     rates,
+    variants,
     corrupt,
     demo,
     reproduce,

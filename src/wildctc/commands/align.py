@@ -11,10 +11,13 @@ from wildctc.commands.options import (
     Add,
     add_limit_option,
     add_manifest_options,
+    add_transcript_options,
     add_trust_option,
     add_workers_option,
     load_model,
+    transcript_reader,
     weight,
+    with_further_texts,
 )
 from wildctc.errors import WildCTCError
 
@@ -26,6 +29,7 @@ def register(add: Add) -> None:
     p = add("align", run, "The best path of each transcript of a manifest: when each word was said, what was bypassed.")
     p.add_argument("run_folder", metavar="RUN", help="a run's folder, or a model folder")
     add_manifest_options(p)
+    add_transcript_options(p)
     p.add_argument("--format", choices=("text", "ctm", "json"), default="text", help="default text")
     p.add_argument("-o", "--output", metavar="FILE", help="default: print")
     p.add_argument(
@@ -52,12 +56,13 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError(f"--workers must be at least 0, got {options.workers}")
     wildcards = _wildcards(options)
     model = load_model(options)
-    utterances = load_manifest(options.manifest, options.split, options.audio_root)
+    utterances = with_further_texts(options, load_manifest(options.manifest, options.split, options.audio_root))
     if options.output:
         check_writable(Path(options.output))  # before the work, not after it
     found = align_utterances(
-        model, utterances, wildcards, cache=options.cache, workers=options.workers, max_bad=options.max_bad
-    )
+        model, utterances, wildcards, cache=options.cache, workers=options.workers, max_bad=options.max_bad,
+        reader=transcript_reader(options, model.units.normalizer),
+    )  # fmt: skip
     if options.format == "json":
         text = "".join(json.dumps(u.to_dict(), ensure_ascii=False) + "\n" for u in found)
     elif options.format == "ctm":

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from wildctc.corruption.corrupt import Corrupted
 
 
+_NOT_KEPT = ("weights", "texts", "annotators")  # they belong to the words before
+
+
 def register(add: Add) -> None:
     p = add("corrupt", run, "Put known errors into the transcripts of a manifest, and keep the truth beside them.")
     p.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
@@ -41,6 +44,7 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.corpora.manifest import load_manifest, read_utterances
     from wildctc.corruption.corrupt import CHARACTER_KINDS, WORD_KINDS, corrupt, read_variants
     from wildctc.files import as_bytes, check_writable, write_atomically
+    from wildctc.text.alternatives import has_grammar
 
     if not (options.characters or options.words or options.variants):
         raise WildCTCError("nothing to corrupt: give --characters, --words or --variants")
@@ -53,6 +57,10 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError(
             f"{options.manifest} has errors on purpose already, and their truth would be lost: "
             "corrupt the manifest that it was made from; all rates can be given at once"
+        )
+    if several := next((u.id for u in utterances if u.texts or has_grammar(u.text)), None):
+        raise WildCTCError(
+            f"{options.manifest}: {several} has alternatives; errors are put into transcripts of one writing only"
         )
     check_writable(output, source=options.manifest)
     truths = [normalize(utterance.text) for utterance in utterances]
@@ -96,7 +104,7 @@ def _row(utterance: Utterance, truth: str, new: Corrupted, output: Path) -> dict
     """A plain row; the audio is named relative to the new manifest, so that both can move together."""
     audio = utterance.audio.parent.resolve() / utterance.audio.name
     row = asdict(utterance) | {"audio": os.path.relpath(audio, output.parent.resolve()), "text": new.text}
-    row = {field: value for field, value in row.items() if value is not None and field != "weights"}
+    row = {field: value for field, value in row.items() if value is not None and field not in _NOT_KEPT}
     return row | {"truth": truth, "edits": [asdict(edit) for edit in new.edits]}
 
 

@@ -14,6 +14,7 @@ from wildctc.commands.options import (
     add_manifest_options,
     add_rescoring_options,
     add_trust_option,
+    add_variants_option,
     add_workers_option,
     load_model_or_last,
     rescorer,
@@ -41,6 +42,8 @@ def register(add: Add) -> None:
     p.add_argument("--beam", type=int, default=10, help="prefixes kept (default 10); 1 is greedy")
     p.add_argument("--nbest", type=int, default=1, metavar="N", help="write the N best texts with their scores")
     add_rescoring_options(p)
+    add_variants_option(p)
+    p.add_argument("--also", metavar="FILE", help="further references of the utterances, by id")
     p.add_argument("--cache", metavar="DIR", help="folder of computed features")
     add_workers_option(p)
     add_trust_option(p)
@@ -52,6 +55,7 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.distributed import process_group
     from wildctc.recognizer.batch import decode_manifest
     from wildctc.scoring.error_rates import score
+    from wildctc.scoring.transcripts import add_texts, load_reader
 
     for name, value, least in (
         ("--beam", options.beam, 1),
@@ -64,6 +68,7 @@ def run(options: argparse.Namespace) -> None:
     with process_group() as processes:
         model, folder = load_model_or_last(options)
         utterances = load_manifest(options.manifest, options.split, options.audio_root)
+        utterances = add_texts(utterances, options.also) if options.also else utterances
         name = options.split or Path(options.manifest).name.split(".")[0]
         output = Path(options.output) if options.output else Path(options.run_folder) / folder / f"{name}.jsonl"
         decoded, rejects = decode_manifest(
@@ -77,6 +82,7 @@ def run(options: argparse.Namespace) -> None:
             cache=options.cache,
             workers=options.workers,
             max_bad=options.max_bad,
+            reader=load_reader(model.units.normalizer, options.variants),
         )
         if processes.first:
             found = score(decoded) if decoded and all(item.references for item in decoded) else None
@@ -92,6 +98,8 @@ def _summary(decoded: int, skipped: int, found: Score | None) -> str:
         parts.append(f"{skipped:,} skipped")
     if found is not None:
         parts.append(f"WER {found.wer:.2%}, CER {found.cer:.2%}")
+        if several := found.with_alternatives:
+            parts.append(f"another writing than the first in {found.variant_chosen / several:.1%} of {several:,}")
     return ", ".join(parts)
 
 
@@ -99,7 +107,7 @@ def _warn(decoded: list[Decoded], found: Score, missing: Callable[[str], list[st
     """Warn about reasons for a high error rate that can be seen in the texts."""
     from wildctc.scoring.mismatch import advise_scoring, find_outside, hopeless
 
-    outside = find_outside((item.references[0] for item in decoded), missing)
+    outside = find_outside((utterance.reference for utterance in found.utterances), missing)
     if outside.texts:
         option, found = advise_scoring(decoded)
         advice = f"`wildctc score {output} {option}` gives WER {found.wer:.2%}" if option else None

@@ -13,9 +13,12 @@ from wildctc.errors import WildCTCError
 from wildctc.text.normalisation import Normalizer
 
 if TYPE_CHECKING:
+    from wildctc.corpora.utterance import Utterance
     from wildctc.recognizer.language_model import Rescorer
     from wildctc.recognizer.model import Recognizer
     from wildctc.scoring.mismatch import Outside
+    from wildctc.text.reader import Reader
+    from wildctc.text.variants import Variants
 
 _log = logging.getLogger(__name__)
 
@@ -141,6 +144,80 @@ def rescorer(options: argparse.Namespace) -> Rescorer | None:
     lm = LanguageModel(options.lm) if options.lm is not None else None
     weight = options.lm_weight if lm else 0.0
     return Rescorer(lm, weight, options.word_score, hotwords, options.boost if hotwords else 0.0)
+
+
+def add_variants_option(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add --variants, for commands that read transcripts or references.
+
+    Args:
+        parser: of the command.
+        names: other names of the option.
+    """
+    parser.add_argument(
+        "--variants",
+        *names,
+        metavar="FILE",
+        help="words that are the same, written differently: a line is `colour color`",
+    )
+
+
+def read_variants_option(options: argparse.Namespace) -> Variants | None:
+    """Read the file of --variants.
+
+    Args:
+        options: of a command with `add_variants_option`.
+
+    Returns:
+        The variants; None without the option.
+    """
+    from wildctc.text.variants import read_variants
+
+    return None if options.variants is None else read_variants(options.variants)
+
+
+def add_transcript_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the options that say which transcripts utterances have: --variants, --also and --texts.
+
+    Args:
+        parser: of the command.
+        names: other names of --variants.
+    """
+    add_variants_option(parser, *names)
+    parser.add_argument("--also", metavar="FILE", help="further transcripts of the utterances, by id")
+    parser.add_argument(
+        "--texts", choices=("equal", "shares"), default="equal",
+        help="several transcripts of an utterance: any of them (default), or each word by its share",
+    )  # fmt: skip
+
+
+def transcript_reader(options: argparse.Namespace, normalizer: Normalizer) -> Reader:
+    """Make what reads the transcripts of a manifest.
+
+    Args:
+        options: of a command with `add_transcript_options`.
+        normalizer: how transcripts are normalised.
+
+    Returns:
+        The reader.
+    """
+    from wildctc.scoring.transcripts import load_reader
+
+    return load_reader(normalizer, options.variants, options.texts == "shares")
+
+
+def with_further_texts(options: argparse.Namespace, utterances: list[Utterance]) -> list[Utterance]:
+    """Add the transcripts of --also.
+
+    Args:
+        options: of a command with `add_transcript_options`.
+        utterances: of the manifest.
+
+    Returns:
+        The utterances.
+    """
+    from wildctc.scoring.transcripts import add_texts
+
+    return add_texts(utterances, options.also) if options.also else utterances
 
 
 def load_model(options: argparse.Namespace) -> Recognizer:

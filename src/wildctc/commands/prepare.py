@@ -21,7 +21,10 @@ def register(add: Add) -> None:
         "--language",
         help="fleurs, respin: the one to take, such as hi_in or hi; synthetic: one of espeak-ng's (default en)",
     )
-    p.add_argument("--text-field", metavar="NAME", help="jsonl: the field with the transcript (default text)")
+    p.add_argument(
+        "--text-field", metavar="NAME[,NAME]",
+        help="jsonl: the field with the transcript (default text); several: each is one of the utterance's transcripts",
+    )  # fmt: skip
     p.add_argument("--subsets", nargs="+", default=[], metavar="NAME", help="only these, such as train-clean-100")
     p.add_argument("--hours", type=float, metavar="H", help="a random part of the training data, at most so long")
     p.add_argument("--unique-sentences", action="store_true", help="of training utterances with the same text only one")
@@ -49,6 +52,6 @@ def run(options: argparse.Namespace) -> None:
     prepared = prepare(
         source, corpus, options.output, normalizer(options), options.max_bad,
         language=language, subsets=options.subsets, take=take, decode=not options.no_decode,
-        text_field=options.text_field,
+        text_field=None if options.text_field is None else options.text_field.split(","),
     )  # fmt: skip
     print(summarize(prepared, options.output))

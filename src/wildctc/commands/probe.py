@@ -6,26 +6,34 @@ import argparse
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wildctc.commands.options import (
     Add,
     add_limit_option,
     add_manifest_options,
     add_text_options,
+    add_transcript_options,
     add_trust_option,
     add_workers_option,
     load_model,
     normalizer,
+    transcript_reader,
     weight,
+    with_further_texts,
 )
 from wildctc.errors import WildCTCError
+
+if TYPE_CHECKING:
+    from wildctc.corpora.utterance import Utterance
+    from wildctc.text.normalisation import Normalizer
 
 
 def register(add: Add) -> None:
     p = add("probe", run, "For each token and word of a manifest: how probable is it that it was not said?")
     p.add_argument("run_folder", metavar="RUN", help="a run's folder, a model folder, or with --hf a checkpoint")
     add_manifest_options(p)
+    add_transcript_options(p)
     p.add_argument("-o", "--output", metavar="PROBE", required=True, help="the file to write, or to resume")
     p.add_argument("--hf", action="store_true", help="RUN is the folder of a Hugging Face CTC checkpoint (characters)")
     p.add_argument(
@@ -51,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError(f"--workers must be at least 0, got {options.workers}")
     with process_group() as processes:
         model, settings = _model(options)
-        utterances = load_manifest(options.manifest, options.split, options.audio_root)
+        utterances = with_further_texts(options, load_manifest(options.manifest, options.split, options.audio_root))
         if options.keep_invisible and not model.units.normalizer.keep_invisible:
             raise WildCTCError(
                 "--keep-invisible: the model was trained without invisible characters, and its units remove them; "
@@ -59,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
             )
         if options.lower or options.strip_punctuation:
             normalize = normalizer(options)
-            utterances = [replace(u, text=normalize(u.text)) for u in utterances]
+            utterances = [_normalised(u, normalize) for u in utterances]
         output = Path(options.output)
         found = probe_manifest(
             model,
@@ -70,12 +78,20 @@ def run(options: argparse.Namespace) -> None:
             cache=options.cache,
             workers=options.workers,
             max_bad=options.max_bad,
+            reader=transcript_reader(options, model.units.normalizer),
         )
     if processes.first:
         done = "" if found.now else " (complete already; remove it to probe again)"
         skipped = f", {found.skipped:,} skipped" if found.skipped else ""
         count = len(utterances) - found.skipped
         print(f"{output}: {count:,} utterance{'s' * (count != 1)}{skipped}{done}")
+
+
+def _normalised(utterance: Utterance, normalize: Normalizer) -> Utterance:
+    from wildctc.text.alternatives import normalise_text
+
+    texts = tuple(normalise_text(text, normalize) for text in utterance.texts)
+    return replace(utterance, text=normalise_text(utterance.text, normalize), texts=texts)
 
 
 def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:

@@ -7,12 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wildctc.commands.options import Add, add_text_options, normalizer, warn_about_references
+from wildctc.commands.options import (
+    Add,
+    add_text_options,
+    add_variants_option,
+    normalizer,
+    read_variants_option,
+    warn_about_references,
+)
 
 if TYPE_CHECKING:
     from wildctc.scoring.error_rates import Score
     from wildctc.scoring.hypotheses import Decoded
     from wildctc.text.normalisation import Normalizer
+    from wildctc.text.variants import Variants
 
 
 def register(add: Add) -> None:
@@ -21,6 +29,7 @@ def register(add: Add) -> None:
     p.add_argument("--reference", metavar="FILE", nargs="+", help="references to use; of several the nearest counts")
     p.add_argument("--json", metavar="OUT", help="write the counts, also by utterance")
     p.add_argument("--errors", type=int, default=10, metavar="N", help="show the N worst utterances (default 10)")
+    add_variants_option(p)
     add_text_options(p)
 
 
@@ -31,10 +40,10 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.scoring.hypotheses import read_hyps, read_references
 
     references = read_references(options.reference) if options.reference else None
-    decoded, normalize = read_hyps(options.hypotheses), normalizer(options)
-    found = score(decoded, references, normalize)
+    decoded, normalize, variants = read_hyps(options.hypotheses), normalizer(options), read_variants_option(options)
+    found = score(decoded, references, normalize, variants)
     print(found)
-    _warn(decoded, found, references, normalize)
+    _warn(decoded, found, references, normalize, variants)
     if options.errors and found.words.total:
         print(f"\n{list_errors(found, options.errors)}")
     if options.json:
@@ -43,7 +52,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _warn(
-    decoded: list[Decoded], found: Score, references: Mapping[str, Sequence[str]] | None, normalize: Normalizer
+    decoded: list[Decoded],
+    found: Score,
+    references: Mapping[str, Sequence[str]] | None,
+    normalize: Normalizer,
+    variants: Variants | None,
 ) -> None:
     """Warn if references have capitals, digits or a script that no hypothesis has."""
     from wildctc.scoring.mismatch import advise_scoring, find_outside, in_no_hypothesis
@@ -51,6 +64,6 @@ def _warn(
     missing = in_no_hypothesis([normalize(item.text) for item in decoded])
     outside = find_outside((utterance.reference for utterance in found.utterances), missing)
     if outside.texts:
-        option, better = advise_scoring(decoded, references, normalize)
+        option, better = advise_scoring(decoded, references, normalize, variants)
         advice = f"with {option} WER is {better.wer:.2%}" if option else None
         warn_about_references(outside, len(decoded), "of a kind that no hypothesis has", advice)

@@ -36,16 +36,18 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.recognizer.decoding import beam_search
     from wildctc.recognizer.language_model import LanguageModel
     from wildctc.recognizer.tuning import tune
+    from wildctc.scoring.transcripts import read_transcript
+    from wildctc.text.reader import Reader
 
     if options.beam < 2:
         raise WildCTCError(f"--beam must be at least 2, got {options.beam}: a language model chooses among texts")
     lm, model = LanguageModel(options.lm), load_model(options)
     utterances = load_manifest(options.manifest, options.split, options.audio_root)
-    rejects = Rejects(options.max_bad)
+    rejects, reader = Rejects(options.max_bad), Reader(model.units.normalizer)
     batches = logits_batches(model, utterances, rejects, cache=options.cache, workers=options.workers)
     found = tune(
         (
-            (model.units.normalizer(utterance.text), beam_search(logits, model.units, options.beam))
+            (read_transcript(utterance, reader), beam_search(logits, model.units, options.beam))
             for utterance, logits in chain.from_iterable(batches)
         ),
         lm,

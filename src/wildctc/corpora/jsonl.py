@@ -1,8 +1,9 @@
 """Plain JSON lines: a manifest with a `split` for each row, or one file per split."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from wildctc.corpora.manifest import parse_row, split_of
 from wildctc.corpora.utterance import Utterance, UtteranceError, bad_row
@@ -12,7 +13,7 @@ from wildctc.json_lines import RowError, read_lines, try_rows
 _TABLES = {".csv": "", ".tsv": r", delimiter='\t', quoting=csv.QUOTE_NONE"}  # how `csv` reads them
 
 
-def read(source: Path, text_field: str = "text") -> Iterator[Utterance | UtteranceError]:
+def read(source: Path, text_field: str | Sequence[str] = "text") -> Iterator[Utterance | UtteranceError]:
     """Read a manifest, or a directory with manifest.jsonl or with train.jsonl, dev.jsonl, test.jsonl.
 
     A row without a split belongs to the split that its file is named after, or to train. In a directory with several
@@ -20,11 +21,13 @@ def read(source: Path, text_field: str = "text") -> Iterator[Utterance | Utteran
 
     Args:
         source: The manifest or the directory. Rows are as in `load_manifest`.
-        text_field: The field with the transcript, for rows that have several.
+        text_field: The field with the transcript, for rows that have several. Of several fields the first is the
+            transcript, and all of them become the `texts` of the utterance, as if each were an annotator.
 
     Yields:
         The utterances; for a row that cannot be used, what is wrong with it.
     """
+    fields = (text_field,) if isinstance(text_field, str) else tuple(text_field)
     for path in _manifests(source):
         nameless = path == source or path.stem.startswith("manifest")
         own = "train" if nameless and split_of(path.stem) is None else path.stem
@@ -33,16 +36,23 @@ def read(source: Path, text_field: str = "text") -> Iterator[Utterance | Utteran
                 yield bad_row(row)
                 continue
             try:
-                if text_field not in row and (text_field != "text" or "supervisions" not in row):
-                    raise RowError(path, line, f"no field {text_field!r}: there are {', '.join(row) or 'none'}")
-                # weights belong to the words of `text`
-                chosen = row if text_field == "text" else row | {"text": row[text_field], "weights": None}
-                if text_field != "text":
-                    del chosen[text_field]  # the transcript is no further field
-                for utterance in parse_row(chosen, path, line):
+                for utterance in parse_row(_with_transcript(row, fields, path, line), path, line):
                     yield replace(utterance, id=utterance.id or utterance.audio.stem, split=utterance.split or own)
             except RowError as error:
                 yield bad_row(error, row.get("id"))
+
+
+def _with_transcript(row: dict[str, Any], fields: tuple[str, ...], path: Path, line: int) -> dict[str, Any]:
+    """The row with the transcripts of some fields in the places of `text` and `texts`."""
+    if fields == ("text",):
+        if not row.keys() & {"text", "texts", "supervisions"}:
+            raise RowError(path, line, f"no field 'text': there are {', '.join(row) or 'none'}")
+        return row
+    if lacking := next((name for name in fields if name not in row), None):
+        raise RowError(path, line, f"no field {lacking!r}: there are {', '.join(row) or 'none'}")
+    texts = {name: row[name] for name in fields} if len(fields) > 1 else None
+    chosen = {key: value for key, value in row.items() if key not in fields}  # a transcript is no further field
+    return chosen | {"text": row[fields[0]], "texts": texts, "weights": None}  # weights belong to the words of `text`
 
 
 def _manifests(source: Path) -> list[Path]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from wildctc.corpora.utterance import Utterance
 from wildctc.errors import WildCTCError
 from wildctc.json_lines import RowError, read_rows
+from wildctc.text.alternatives import has_grammar, parse_text
 
 if TYPE_CHECKING:
     from wildctc.audio.sound_files import CheckedAudio
@@ -28,7 +29,7 @@ _LARGEST_WEIGHT = 100  # of a word, as a natural logarithm; the published schedu
 _LONGEST_FIELD = 200  # characters of a further field that is kept
 _KNOWN = {
     "id", "audio", "audio_filepath", "text", "speaker", "duration", "start", "offset", "channel", "split", "language",
-    "weights",
+    "weights", "texts",
 }  # fmt: skip
 _SPLITS = {"train": "train", "dev": "dev", "val": "dev", "test": "test", "eval": "test"}
 
@@ -38,8 +39,8 @@ def load_manifest(path: str | Path, split: str | None = None, audio_root: str | 
 
     Args:
         path: .jsonl or .jsonl.gz. Each row is a lhotse cut or a plain object with `audio` (relative to the folder of
-            the manifest) and `text`, optionally `id, speaker, split, language, duration, start, channel, weights`.
-            NeMo's `audio_filepath` and `offset` are read too. A row without an id is named after its audio file.
+            the manifest) and `text`, optionally `id, speaker, split, language, duration, start, channel, weights,
+            texts`. NeMo's `audio_filepath` and `offset` are read too. A row without an id is named after its audio.
         split: Only utterances of this split.
         audio_root: The folder that the audio has been moved to since the manifest was written.
 
@@ -169,20 +170,42 @@ def parse_row(row: dict[str, Any], path: Path, line: int) -> list[Utterance]:
 def _plain(row: dict[str, Any], path: Path) -> Utterance:
     name = "audio_filepath" if "audio_filepath" in row else "audio"
     id = "" if row.get("id") is None else _name(row, "id")
-    text = _string(row, "text") or ""
+    texts, annotators = _several_texts(row.get("texts"), id)
+    text = _string(row, "text") if row.get("text") is not None else next(iter(texts), "")
     return Utterance(
         id=id,
         audio=path.parent / _audio(row, name),
-        text=text,
+        text=_checked_text(text or "", "text", id),
+        texts=texts,
+        annotators=annotators,
         speaker=_name(row, "speaker"),
         duration=_seconds(row, "duration"),
         start=_seconds(row, "start" if "start" in row else "offset"),
         channel=_channel(row),
         split=_string(row, "split"),
         language=_string(row, "language"),
-        weights=_word_weights(row.get("weights"), id, text),
+        weights=_word_weights(row.get("weights"), id, text or ""),
         fields=_further_fields(row),
     )
+
+
+def _several_texts(value: Any, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The transcripts of a field `texts`, a list, or an object annotator → transcript; and the annotators."""
+    texts = list(value.values()) if isinstance(value, dict) else [] if value is None else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or value in ([], {}):
+        raise ValueError(f"field 'texts' is neither a list of texts nor an object annotator → text: {str(value)[:60]}")
+    checked = tuple(_checked_text(text, f"text {n}", id) for n, text in enumerate(texts, start=1))
+    return checked, tuple(value) if isinstance(value, dict) else ()
+
+
+def _checked_text(text: str, name: str, id: str) -> str:
+    """Check the braces of a transcript."""
+    if has_grammar(text):
+        try:
+            parse_text(text)
+        except WildCTCError as error:
+            raise ValueError(f"{f'utterance {id}: ' if id else ''}{name}, {error}") from None
+    return text
 
 
 def _further_fields(row: dict[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -325,8 +348,10 @@ def _with_supervision(whole: Utterance, supervision: dict[str, Any], recording: 
     id = str(supervision.get("id") or whole.id)
     custom = supervision.get("custom") or {}
     weights = _word_weights(custom.get("weights"), id, text or "")
+    texts, annotators = _several_texts(custom.get("texts"), id)
     fields = tuple(sorted({**dict(whole.fields), **dict(_further_fields(custom))}.items()))
-    said = {"text": text or "", "speaker": speaker, "language": language, "channel": channel, "weights": weights}
+    said: dict[str, Any] = {"text": _checked_text(text or "", "text", id), "texts": texts, "annotators": annotators}
+    said |= {"speaker": speaker, "language": language, "channel": channel, "weights": weights}
     return replace(whole, **said, fields=fields)
 
 
@@ -371,7 +396,10 @@ def _as_cut(checked: "CheckedAudio") -> dict[str, Any]:
     supervision = {"id": u.id, "recording_id": recording_id, "start": 0.0, "duration": u.duration}
     supervision |= {"channel": channel, "text": u.text}
     supervision |= {field: value for field in ("speaker", "language") if (value := getattr(u, field))}
-    custom = dict(u.fields) | ({"weights": list(u.weights)} if u.weights is not None else {})
+    custom: dict[str, Any] = dict(u.fields)
+    custom |= {"weights": list(u.weights)} if u.weights is not None else {}
+    if u.texts:
+        custom["texts"] = dict(zip(u.annotators, u.texts, strict=True)) if u.annotators else list(u.texts)
     supervision |= {"custom": custom} if custom else {}
     source = {"type": "file", "channels": channels, "source": str(u.audio)}
     recording = {"id": recording_id, "sources": [source], "sampling_rate": rate, "num_samples": samples}

@@ -17,6 +17,7 @@ from wildctc.corpora.utterance import SPLITS, Utterance, UtteranceError
 from wildctc.errors import WildCTCError
 from wildctc.files import make_folder, remove_parts, write_text
 from wildctc.progress import progress
+from wildctc.text.alternatives import normalise_text
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.units import name_characters
 from wildctc.text.word_weights import follow_words
@@ -153,7 +154,7 @@ def prepare(
     subsets: Collection[str] = (),
     take: Subset = Subset(),  # noqa: B008 (frozen)
     decode: bool = True,
-    text_field: str | None = None,
+    text_field: str | Sequence[str] | None = None,
 ) -> Prepared:
     """Read a corpus, check every row, and write OUT/{train,dev,test}.jsonl.gz (lhotse cuts).
 
@@ -171,7 +172,7 @@ def prepare(
         subsets: Only these; all if it is empty.
         take: Which part of the training data.
         decode: Whether all audio that is taken is decoded. Otherwise only headers and ends of files are checked.
-        text_field: Of jsonl, the field with the transcript.
+        text_field: Of jsonl, the field with the transcript, or several fields with one transcript each.
 
     Returns:
         The utterances of each file.
@@ -218,7 +219,7 @@ def prepare(
     return prepared
 
 
-def _read(source: str, folder: Path, language: str | None, text_field: str | None) -> _Found:
+def _read(source: str, folder: Path, language: str | None, text_field: str | Sequence[str] | None) -> _Found:
     known = [*SOURCES, *LANGUAGE_SOURCES]
     if source not in known:
         raise WildCTCError(f"unknown source {source!r}; known: {', '.join(known)}")
@@ -287,13 +288,14 @@ def _check(utterance: Utterance, normalizer: Normalizer, seen: set[str]) -> Chec
     if utterance.id in seen:
         raise UtteranceError(utterance, "its id occurs twice")
     seen.add(utterance.id)
-    text, weights = normalizer(utterance.text), utterance.weights
+    text, weights = normalise_text(utterance.text, normalizer), utterance.weights
+    texts = tuple(normalise_text(one, normalizer) for one in utterance.texts)
     if weights is not None:
         try:
             weights = tuple(follow_words(weights, utterance.text, normalizer))
         except ValueError as error:
             raise UtteranceError(utterance, f"weights do not match the transcript: {error}") from None
-    checked = check_audio(replace(utterance, text=text, split=split, weights=weights))
+    checked = check_audio(replace(utterance, text=text, texts=texts, split=split, weights=weights))
     if not checked.utterance.text:
         raise UtteranceError(utterance, "empty transcript")
     for name, value in (("transcript", text), ("id", utterance.id), ("path", str(utterance.audio))):

@@ -9,6 +9,7 @@ from pathlib import Path
 from wildctc.corpora.preparation import Prepared, by_kind
 from wildctc.corpora.utterance import Utterance
 from wildctc.terminal import table
+from wildctc.text.alternatives import every_word, has_grammar, parse_text
 from wildctc.text.units import name_characters
 
 _RARE = 10  # characters that occur less often in train can hardly be learnt
@@ -89,19 +90,25 @@ def _audio(prepared: Prepared) -> str:
 
 def _characters(prepared: Prepared) -> str:
     """Count the characters of train, and name those that are rare there, and those of dev and test that it lacks."""
-    counts = Counter(char for u in prepared.get("train", []) for char in u.text)
+    counts = Counter(char for u in prepared.get("train", []) for char in _writable(u))
     if not counts:
         return ""
     text = f"{len(counts)} in train"
     if rare := sorted((count, char) for char, count in counts.items() if count < _RARE):
         text += f"; fewer than {_RARE} times: " + _some([f"{_show(char)} {count}×" for count, char in rare])
     for split in ("dev", "test"):
-        lacking = [{char for char in u.text if char not in counts} for u in prepared.get(split, [])]
+        lacking = [{char for char in _writable(u) if char not in counts} for u in prepared.get(split, [])]
         if missing := Counter(char for chars in lacking for char in chars):
             shown = _some([f"{_show(char)} {count}×" for char, count in missing.most_common()])
             having = sum(1 for chars in lacking if chars)
             text += f"\nin {split} but not in train: {shown}, in {having:,} utterances; a model cannot learn them"
     return text
+
+
+def _writable(utterance: Utterance) -> str:
+    """All that a model would have to write: every alternative, without braces."""
+    texts = utterance.texts or (utterance.text,)
+    return " ".join(every_word(parse_text(text)) if has_grammar(text) else text for text in texts)
 
 
 def _skipped(prepared: Prepared, out_dir: Path) -> str:

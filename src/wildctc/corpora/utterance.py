@@ -17,7 +17,7 @@ class Utterance:
     Attributes:
         id: Unique in its manifest.
         audio: The file.
-        text: The transcript.
+        text: The transcript; it may have alternatives in braces (`wildctc.text.alternatives`).
         speaker: The name of the speaker, if it is known.
         duration: Seconds from `start`. 0 if neither the manifest nor the file says it; the utterance is then the whole
             file from `start` on.
@@ -27,6 +27,8 @@ class Utterance:
         language: The language, if it is known.
         weights: One number for each word of `text`, which training adds to the weights of the word's bypasses, or None.
         fields: Further fields of the manifest, such as the annotator: names and short values.
+        texts: Several transcripts of the utterance, which stand in the place of `text` where alternatives are read.
+        annotators: Who wrote each of the `texts`; none if it is not known.
     """
 
     id: str
@@ -40,6 +42,8 @@ class Utterance:
     language: str | None = None
     weights: tuple[float, ...] | None = None
     fields: tuple[tuple[str, str], ...] = ()
+    texts: tuple[str, ...] = ()
+    annotators: tuple[str, ...] = ()
 
     def group(self, by: str) -> str | None:
         """Find the value of a field that utterances are grouped by.

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from wildctc.errors import MissingExtra, WildCTCError
-from wildctc.json_lines import read_lines
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.variants import variant_lines
 
 CHARACTER_KINDS = ("substitution", "insertion", "deletion")
 WORD_KINDS = (*CHARACTER_KINDS, "join", "split")
@@ -138,7 +138,7 @@ def restore(text: str, edits: Sequence[Edit]) -> str:
 
 
 def read_variants(path: str, normalizer: Normalizer) -> dict[str, list[str]]:
-    """Read spelling variants. Each line has two or more spellings of one word, separated by white space.
+    """Read spelling variants, in the format of `wildctc.text.variants`.
 
     Args:
         path: The file.
@@ -151,10 +151,13 @@ def read_variants(path: str, normalizer: Normalizer) -> dict[str, list[str]]:
         WildCTCError: A line has fewer than two different spellings.
     """
     variants: dict[str, list[str]] = {}
-    for number, line in read_lines(path):
-        spellings = [normalizer(word) for word in line.split()]
-        if len(set(spellings)) < 2 or not all(len(word.split()) == 1 for word in spellings):
-            raise WildCTCError(f"{path}:{number}: expected two or more different spellings of a word, got {line!r}")
+    for number, phrases in variant_lines(path):
+        if not all(phrases):
+            continue  # what may be left out is no other spelling
+        spellings = [normalizer(" ".join(phrase)) for phrase in phrases]
+        if len(set(spellings)) < 2:
+            told = " ".join(spellings)
+            raise WildCTCError(f"{path}:{number}: expected two or more different spellings of a word, got {told!r}")
         for word in spellings:
             known = variants.setdefault(word, [])
             known += [other for other in spellings if other != word and other not in known]

@@ -254,17 +254,25 @@ _HARPER_CRITERIA = ("ctc", "otc-tw", "otc-w-tuned", "otc-t", "otc-tw-h", "otc-tw
 _HARPER_HOURS = 3.0
 
 
-def _harper_valley(name: str, text_field: str) -> Task:
-    """Train and dev with the text of a field; the test set always has what people wrote."""
+def _harper_valley(name: str, *text_fields: str) -> Task:
+    """Train and dev with the text of a field, or of several; the test set always has what people wrote."""
     human = Step("harper-valley/rejected.jsonl", _harper_words("harper-valley", "text"))
-    other = Step(f"{name}/rejected.jsonl", _harper_words(name, text_field))
+    other = Step(f"{name}/rejected.jsonl", _harper_words(name, *text_fields))
     steps = (human,) if name == "harper-valley" else (human, other)
     return Task(name, "harper-valley", name, steps, {"test": "harper-valley/test.jsonl.gz"}, _HARPER_HOURS)
 
 
-def _harper_words(folder: str, text_field: str) -> tuple[str, ...]:
+def _harper_words(folder: str, *text_fields: str) -> tuple[str, ...]:
     words = ("prepare", "jsonl", "{corpus}", "{data}/" + folder, "--hours", f"{_HARPER_HOURS:g}")
-    return (*words, "--text-field", text_field, "--no-decode")
+    return (*words, "--text-field", ",".join(text_fields), "--no-decode")
+
+
+def _harper_alternatives_runs() -> tuple[Run, ...]:
+    """Both texts of each utterance as alternatives, against each alone. Rules: docs/alternatives.md."""
+    human, machine = _harper_valley("harper-valley", "text"), _harper_valley("harper-valley-machine", "machine")
+    either = _harper_valley("harper-valley-either", "machine", "text")
+    points = [(task, "ctc") for task in (human, machine, either)] + [(machine, "otc-tw")]
+    return tuple(run for task, criterion in points for run in _late_grid([task], [(criterion, s) for s in range(3)]))
 
 
 def _harper_valley_runs() -> tuple[Run, ...]:
@@ -329,6 +337,11 @@ EXPERIMENTS = {
             _IBAN_AUDIT,
         ),
         Experiment("harper-valley", "3 h of phone calls, transcribed by people or by a machine", _harper_valley_runs()),
+        Experiment(
+            "harper-valley-alternatives",
+            "the same calls with both texts as alternatives, against each alone",
+            _harper_alternatives_runs(),
+        ),
         Experiment(
             "iban-whisper", "the same speech with Whisper's features, converged", _iban_whisper_runs(), _IBAN_AUDIT
         ),

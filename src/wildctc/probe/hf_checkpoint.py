@@ -180,6 +180,7 @@ class CheckpointUnits:
     """
 
     kind = "char"
+    space: str | None = " "
 
     def __init__(self, tokenizer: Any, order: Sequence[int], where: str) -> None:
         """Read the vocabulary of a tokenizer.

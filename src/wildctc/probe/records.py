@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from wildctc.errors import WildCTCError
 from wildctc.files import write_text
@@ -77,6 +77,23 @@ class ProbedWord:
 
 
 @dataclass
+class ProbedChoice:
+    """A place of a transcript that has alternatives.
+
+    Attributes:
+        word: The first word of what was said there, among the words of the probed text.
+        length: How many words were said there.
+        alternatives: The text of each alternative; that of the first writing is first.
+        probabilities: The probability that it was said, of each alternative, if one of the writings was said.
+    """
+
+    word: int
+    length: int
+    alternatives: list[str]
+    probabilities: list[float]
+
+
+@dataclass
 class ProbedUtterance:
     """One utterance with its tokens and words.
 
@@ -95,6 +112,7 @@ class ProbedUtterance:
             token graph.
         between: Before each token and after the last: what the model wrote in that gap. So
             between[0] + tokens[0].heard + between[1] + … + between[-1] is `heard`.
+        choices: The places of the transcript that have alternatives; `text` has the most probable ones.
     """
 
     id: str
@@ -109,6 +127,7 @@ class ProbedUtterance:
     words: list[ProbedWord]
     gaps: list[float]
     between: list[str] = field(default_factory=list)
+    choices: list[ProbedChoice] = field(default_factory=list)
 
 
 class NotProbed(NamedTuple):
@@ -192,26 +211,28 @@ def _from_row(row: dict[str, Any]) -> ProbedUtterance:
     content = {name: value for name, value in row.items() if name in known}
     content["tokens"] = [ProbedToken(**token) for token in row["tokens"]]
     content["words"] = [ProbedWord(**word) for word in row["words"]]
+    content["choices"] = [ProbedChoice(**choice) for choice in row.get("choices", [])]
     utterance = ProbedUtterance(**content)
-    parts: list[ProbedUtterance | ProbedToken | ProbedWord] = [utterance, *utterance.tokens, *utterance.words]
+    parts: list[_Part] = [utterance, *utterance.tokens, *utterance.words, *utterance.choices]
     for part in parts:
         _check_types(part)
     _check_places(utterance)
     return utterance
 
 
-def _check_types(found: ProbedUtterance | ProbedToken | ProbedWord) -> None:
+def _check_types(found: _Part) -> None:
     for name, value in vars(found).items():
         types = _TYPES[name]
         if type(value) not in types or (float in types and value is not None and not abs(value) < _LARGEST):  # or NaN
             raise TypeError(f"{name} is {str(value)[:40]!r}")
 
 
+_Part: TypeAlias = ProbedUtterance | ProbedToken | ProbedWord | ProbedChoice
 _KINDS: dict[str, set[type]] = {"str": {str}, "int": {int}, "float": {float, int}, "None": {type(None)}}
-# The allowed types of each field, from the annotations above. A field has the same type in all three classes.
+# The allowed types of each field, from the annotations above. A field has the same type in all four classes.
 _TYPES = {
     f.name: set[type]().union(*(_KINDS.get(kind, {list}) for kind in str(f.type).split(" | ")))
-    for cls in (ProbedToken, ProbedWord, ProbedUtterance)
+    for cls in (ProbedToken, ProbedWord, ProbedChoice, ProbedUtterance)
     for f in dataclasses.fields(cls)
 }
 
@@ -226,8 +247,16 @@ def _check_places(utterance: ProbedUtterance) -> None:
     right &= len(utterance.gaps) == len(tokens) + 1 and len(utterance.between) in (0, len(tokens) + 1)
     right &= all(type(gap) in (float, int) and abs(gap) < _LARGEST for gap in utterance.gaps)
     right &= all(isinstance(heard, str) for heard in utterance.between)
+    right &= all(_is_choice(choice, len(utterance.words)) for choice in utterance.choices)
     if not right or min(utterance.offset, utterance.duration) < 0:
         raise ValueError("tokens, words and gaps do not match the transcript")
+
+
+def _is_choice(choice: ProbedChoice, words: int) -> bool:
+    right = 0 <= choice.word <= choice.word + choice.length <= words and len(choice.alternatives) > 1
+    right &= len(choice.alternatives) == len(choice.probabilities)
+    right &= all(isinstance(text, str) for text in choice.alternatives)
+    return right and all(type(p) in (float, int) and 0 <= p <= 1.001 for p in choice.probabilities)
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -260,6 +289,9 @@ def as_row(utterance: ProbedUtterance) -> dict[str, Any]:
             vars(unit) | {"start": round(unit.start, 3), "end": round(unit.end, 3), "bypass": _six_digits(unit.bypass)}
             for unit in getattr(utterance, name)
         ]
+    row["choices"] = [vars(choice) for choice in utterance.choices]
+    if not utterance.choices:  # as in files of earlier versions
+        del row["choices"]
     for units, name in (("words", "doubt"), ("tokens", "misfit")):
         for unit in row[units]:
             unit[name] = None if unit[name] is None else _six_digits(unit[name])

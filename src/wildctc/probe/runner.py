@@ -6,7 +6,7 @@ Results are kept in partial files (`wildctc.recognizer.partials`) until all utte
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -23,12 +23,18 @@ from wildctc.json_lines import read_rows
 from wildctc.lattice.feasibility import infeasible
 from wildctc.probe.doubt import score_words
 from wildctc.probe.graphs import probe_logits
-from wildctc.probe.records import FORMAT, ProbedToken, ProbedUtterance, ProbedWord, as_row
+from wildctc.probe.records import FORMAT, ProbedChoice, ProbedToken, ProbedUtterance, ProbedWord, as_row
 from wildctc.recognizer.batch import Collected, GivesLogits, logits_batches
+from wildctc.recognizer.choices import Chosen, choose_writings
 from wildctc.recognizer.frame_times import time_in_audio
 from wildctc.recognizer.partials import Partials, left_out, manifest_digest
 from wildctc.scoring.error_rates import Errors, wer
 from wildctc.scoring.mismatch import HEARS_NOTHING, advise_reading, find_outside, hopeless
+from wildctc.scoring.transcripts import read_transcript
+from wildctc.text.alternatives import Writings, every_word, grammar_text, has_grammar
+from wildctc.text.normalisation import Normalizer
+from wildctc.text.reader import Reader
+from wildctc.text.segmentation import WritesLabels
 from wildctc.text.units import name_characters
 
 _log = logging.getLogger(__name__)
@@ -43,25 +49,8 @@ _DECIDING = {
 }
 
 
-class ProbeUnits(Protocol):
-    """What a probe needs of a model's units.
-
-    Attributes:
-        tokens: label → string.
-    """
-
-    tokens: list[str]
-
-    def encode(self, text: str, /) -> list[int]:
-        """Convert a text to labels.
-
-        Args:
-            text: The text; all its characters are among the units.
-
-        Returns:
-            The labels.
-        """
-        ...
+class ProbeUnits(WritesLabels, Protocol):
+    """What a probe needs of a model's units."""
 
     def missing(self, text: str, /) -> list[str]:
         """Find the characters that the units cannot write.
@@ -111,6 +100,7 @@ def probe_manifest(
     cache: str | Path | None = None,
     workers: int = 1,
     max_bad: float = 0.01,
+    reader: Reader | None = None,
 ) -> ProbeCounts:
     """Probe utterances and write a probe file (see `read_probe`). A probe that was stopped resumes.
 
@@ -125,10 +115,12 @@ def probe_manifest(
         cache: A folder of computed features; None computes them.
         workers: Data-loading processes.
         max_bad: The share of utterances that may be skipped. More of them are a WildCTCError, but the file is complete.
+        reader: Reads the transcripts. None: alternatives in braces and several transcripts, without variants.
 
     Returns:
         How many utterances were probed now, and how many were skipped.
     """
+    utterances, writings = _with_writings(utterances, reader or Reader(Normalizer()))
     settings = {"format": FORMAT, **settings, "count": len(utterances), "utterances": manifest_digest(utterances)}
     partials = Partials(output, "probe", settings, _DECIDING, processes)
     check_writable(output)
@@ -139,18 +131,22 @@ def probe_manifest(
         raise WildCTCError(f"{output}: {len(rest)} of {len(utterances)} rows are missing; remove it to probe again")
     if not finished:
         mine = processes.share(sorted(rest, key=lambda u: u.duration))
-        batches = _probe_utterances(model, mine, self_loop=settings["self_loop"], cache=cache, workers=workers)
+        batches = _probe_utterances(
+            model, mine, writings, self_loop=settings["self_loop"], cache=cache, workers=workers
+        )
         partials.append(map(_row, batch) for batch in batches)
         partials.merge((u.id for u in utterances), partials.header)
     if processes.first:
         score_words(output)  # also of a file whose probe was killed just before
     processes.barrier()
-    return _report(model, output, utterances, len(rest), max_bad)
+    texts = [every_word(writings.get(u.id, u.text)) for u in utterances]
+    return _report(model, output, utterances, texts, len(rest), max_bad)
 
 
 def _probe_utterances(
     model: ProbeModel,
     utterances: Sequence[Utterance],
+    writings: Mapping[str, Writings],
     *,
     self_loop: float | None,
     cache: str | Path | None,
@@ -158,11 +154,12 @@ def _probe_utterances(
 ) -> Iterator[list[ProbedUtterance | UtteranceError]]:
     """Probe utterances batch by batch, from short to long; one that cannot be probed gives an error with the reason.
 
-    An empty transcript can be probed: all speech is then unwritten.
+    An empty transcript can be probed: all speech is then unwritten. Of one with several writings, the most probable is
+    probed.
     """
     bad, usable = Collected(), []
     for utterance in utterances:
-        if outside := model.units.missing(utterance.text):
+        if outside := model.units.missing(every_word(writings.get(utterance.id, utterance.text))):
             bad.add(UtteranceError(utterance, f"{_OUTSIDE}{name_characters(outside)}"))
         else:
             usable.append(utterance)
@@ -171,9 +168,57 @@ def _probe_utterances(
     for pair in chain.from_iterable(batches):
         batch.append(pair)
         if len(batch) == _BATCH:
-            yield [*bad.take(), *_probe_batch(model, batch, self_loop)]
+            yield [*bad.take(), *_probe_nearest(model, batch, writings, self_loop)]
             batch = []
-    yield [*bad.take(), *_probe_batch(model, batch, self_loop)]
+    yield [*bad.take(), *_probe_nearest(model, batch, writings, self_loop)]
+
+
+def _with_writings(utterances: Sequence[Utterance], reader: Reader) -> tuple[list[Utterance], dict[str, Writings]]:
+    """The utterances with all their writings in the text, and the writings of those that have several."""
+    found, several = [], {}
+    for utterance in utterances:
+        if utterance.texts or reader.variants is not None or has_grammar(utterance.text):
+            transcript = read_transcript(utterance, reader)
+            if isinstance(transcript, Writings):
+                several[utterance.id] = transcript
+                utterance = replace(utterance, text=grammar_text(transcript))
+            elif utterance.texts or has_grammar(utterance.text):
+                utterance = replace(utterance, text=transcript)
+        found.append(utterance)
+    return found, several
+
+
+def _probe_nearest(
+    model: ProbeModel,
+    batch: list[tuple[Utterance, torch.Tensor]],
+    writings: Mapping[str, Writings],
+    self_loop: float | None,
+) -> list[ProbedUtterance | UtteranceError]:
+    """Choose the most probable writing of each utterance, and probe it."""
+    several = [(u, logits) for u, logits in batch if u.id in writings]
+    bad: list[ProbedUtterance | UtteranceError] = []
+    chosen: dict[str, Chosen] = {}
+    for utterance, logits in several:
+        try:
+            [found] = choose_writings(model.units, [writings[utterance.id]], [logits])
+            if found is None:
+                raise WildCTCError("transcript too long for its audio in all its writings")
+            chosen[utterance.id] = found
+        except WildCTCError as error:
+            bad.append(UtteranceError(utterance, str(error)))
+    lost = {error.id for error in bad if isinstance(error, UtteranceError)}
+    texts = {id: found.text for id, found in chosen.items()}
+    left = [(replace(u, text=texts.get(u.id, u.text)), logits) for u, logits in batch if u.id not in lost]
+    probed = _probe_batch(model, left, self_loop)
+    return [*bad, *(_with_choices(found, chosen) for found in probed)]
+
+
+def _with_choices(
+    found: ProbedUtterance | UtteranceError, chosen: Mapping[str, Chosen]
+) -> ProbedUtterance | UtteranceError:
+    if isinstance(found, UtteranceError) or found.id not in chosen:
+        return found
+    return replace(found, choices=[ProbedChoice(**choice.to_dict()) for choice in chosen[found.id].choices])
 
 
 def _probe_batch(
@@ -226,7 +271,9 @@ def _row(found: ProbedUtterance | UtteranceError) -> dict[str, Any]:
     return left_out(found) if isinstance(found, UtteranceError) else as_row(found)
 
 
-def _report(model: ProbeModel, output: Path, utterances: Sequence[Utterance], now: int, max_bad: float) -> ProbeCounts:
+def _report(
+    model: ProbeModel, output: Path, utterances: Sequence[Utterance], texts: list[str], now: int, max_bad: float
+) -> ProbeCounts:
     """Report the utterances that were skipped, by this call or an earlier one, and a model that recognises nothing."""
     rejects = Rejects(max_bad)
     by_id, words = {u.id: u for u in utterances}, Errors()
@@ -239,7 +286,7 @@ def _report(model: ProbeModel, output: Path, utterances: Sequence[Utterance], no
             rejects.errors[str(error)] = error  # reported below, once for all of them
         else:
             rejects.add(error)
-    _report_outside(model.units.missing, [u.text for u in utterances])
+    _report_outside(model.units.missing, texts)
     if hopeless(words):
         _log.warning("WER %.1f%%: %s", 100 * words.rate, HEARS_NOTHING)
     rejects.check(len(utterances))

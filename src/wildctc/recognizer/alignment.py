@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,11 @@ from wildctc.errors import WildCTCError
 from wildctc.lattice.align import wildcard_align
 from wildctc.lattice.arcs import Wildcards
 from wildctc.recognizer.batch import logits_batches
+from wildctc.recognizer.choices import Choice, choose_writings
 from wildctc.recognizer.model import Recognizer
+from wildctc.scoring.transcripts import read_transcripts
+from wildctc.text.alternatives import Writings, every_word
+from wildctc.text.reader import Reader
 from wildctc.text.units import name_characters
 
 
@@ -91,6 +95,7 @@ class AlignedUtterance:
         score: The log-weight of the path.
         words: The words.
         unwritten: Start and end of speech that the transcript lacks, for each gap between tokens that has some.
+        choices: Places of the transcript that have alternatives: which one was said, and how surely.
     """
 
     id: str
@@ -99,6 +104,7 @@ class AlignedUtterance:
     score: float
     words: list[AlignedWord]
     unwritten: list[tuple[float, float]]
+    choices: list[Choice] = field(default_factory=list)
 
     def rows(self) -> list[tuple[float, float, str, str, float]]:
         """List words and ★ in the order of time.
@@ -113,12 +119,13 @@ class AlignedUtterance:
         """Format the alignment for a terminal.
 
         Returns:
-            A line about the utterance, then a line with times for each word.
+            A line about the utterance, then a line with times for each word, then one for each place with alternatives.
         """
         tokens = [t for w in self.words for t in w.tokens]
         head = f"{self.id}: {sum(t.bypassed for t in tokens)} of {len(tokens)} tokens bypassed"
         head += f", {len(self.unwritten)} × unwritten speech" if self.unwritten else ""
-        return "\n".join([head, *(f"{start:8.2f} {end:7.2f}  {marked}" for start, end, _, marked, _ in self.rows())])
+        words = [f"{start:8.2f} {end:7.2f}  {marked}" for start, end, _, marked, _ in self.rows()]
+        return "\n".join([head, *words, *(f"{'said':>16}  {choice}" for choice in self.choices)])
 
     def to_ctm(self) -> str:
         """Format the alignment as NIST CTM.
@@ -143,7 +150,8 @@ class AlignedUtterance:
             for w in self.words
         ]
         unwritten = [{"start": start, "end": end} for start, end in self.unwritten]
-        return {"id": self.id, "text": self.text, "score": self.score, "words": words, "unwritten": unwritten}
+        found = {"id": self.id, "text": self.text, "score": self.score, "words": words, "unwritten": unwritten}
+        return found | ({"choices": [choice.to_dict() for choice in self.choices]} if self.choices else {})
 
 
 def align_utterances(
@@ -154,6 +162,7 @@ def align_utterances(
     cache: str | Path | None = None,
     workers: int = 1,
     max_bad: float = 0.01,
+    reader: Reader | None = None,
 ) -> list[AlignedUtterance]:
     """Align the utterances of a manifest. Utterances that cannot be aligned are reported and skipped.
 
@@ -164,6 +173,7 @@ def align_utterances(
         cache: A folder of computed features; None computes them.
         workers: Data-loading processes.
         max_bad: The share of utterances that may be skipped.
+        reader: Reads the transcripts; None normalises as the model's units do, without variants.
 
     Returns:
         The alignments, in the manifest's order.
@@ -173,22 +183,39 @@ def align_utterances(
     """
     rejects = Rejects(max_bad)
     usable = []
+    transcripts = read_transcripts(utterances, reader or Reader(model.units.normalizer))
     for utterance in utterances:
-        if outside := model.units.missing(utterance.text):
+        if outside := model.units.missing(every_word(transcripts[utterance.id])):
             rejects.add(UtteranceError(utterance, f"characters outside the units: {name_characters(outside)}"))
         else:
             usable.append(utterance)
-    if not any(u.text for u in utterances):
+    if not any(transcripts.values()):
         raise WildCTCError("there is nothing to align: no utterance of the manifest has a text")
     found = {}
     batches = logits_batches(model, usable, rejects, cache=cache, workers=workers, title="aligning")
     for utterance, logits in chain.from_iterable(batches):
         try:
-            found[utterance.id] = align(model, utterance, logits, wildcards)
+            found[utterance.id] = _align_nearest(model, utterance, transcripts[utterance.id], logits, wildcards)
         except UtteranceError as error:
             rejects.add(error)
     rejects.check(len(utterances))
     return [found[u.id] for u in utterances if u.id in found]
+
+
+def _align_nearest(
+    model: Recognizer, utterance: Utterance, transcript: str | Writings, logits: torch.Tensor, wildcards: Wildcards
+) -> AlignedUtterance:
+    """Align the most probable writing. `wildcard_align` is asked for the path of this writing alone."""
+    if isinstance(transcript, str):
+        return align(model, replace(utterance, text=transcript), logits, wildcards)
+    try:
+        [chosen] = choose_writings(model.units, [transcript], [logits])
+    except WildCTCError as error:
+        raise UtteranceError(utterance, f"alternatives: {error}") from None
+    if chosen is None:
+        raise UtteranceError(utterance, f"transcript too long for its audio in all its writings: {len(logits)} frames")
+    found = align(model, replace(utterance, text=chosen.text), logits, wildcards)
+    return replace(found, choices=chosen.choices)
 
 
 def align(model: Recognizer, utterance: Utterance, logits: torch.Tensor, wildcards: Wildcards) -> AlignedUtterance:

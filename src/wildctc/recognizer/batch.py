@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,8 +22,11 @@ from wildctc.files import check_writable
 from wildctc.progress import RealTime, progress
 from wildctc.recognizer.language_model import Rescorer, find_texts
 from wildctc.recognizer.model import Recognizer
-from wildctc.recognizer.partials import Partials, left_out, manifest_digest
+from wildctc.recognizer.partials import Partials, left_out, manifest_digest, texts_digest
 from wildctc.scoring.hypotheses import Decoded, hyp_row, read_hyp_file
+from wildctc.scoring.transcripts import read_transcripts
+from wildctc.text.alternatives import grammar_text
+from wildctc.text.reader import Reader
 
 _log = logging.getLogger(__name__)
 _DECIDING = {
@@ -32,6 +35,7 @@ _DECIDING = {
     "utterances": "another manifest",
     "rescoring": "another language model, weight or hotword",
     "nbest": "another --nbest",
+    "references": "other variants or further transcripts",
 }
 BATCH_SECONDS = 120.0  # of padded audio that go through the encoder at once
 
@@ -48,6 +52,7 @@ def decode_manifest(
     cache: str | Path | None = None,
     workers: int = 1,
     max_bad: float = 0.01,
+    reader: Reader | None = None,
 ) -> tuple[list[Decoded], Rejects]:
     """Decode utterances into a hypothesis file (see `read_hyps`). A call that was stopped resumes.
 
@@ -64,14 +69,18 @@ def decode_manifest(
         cache: A folder of computed features; None computes them.
         workers: Data-loading processes.
         max_bad: The share of utterances that may be skipped: the limit of the rejects that are returned.
+        reader: Reads the references; None normalises as the model's units do, without variants.
 
     Returns:
         What was decoded, in the manifest's order, and the utterances that were skipped. The caller checks whether these
         are too many.
     """
     check_writable(output)
+    reader = reader or Reader(model.units.normalizer)
+    references = {id: grammar_text(found) for id, found in read_transcripts(utterances, reader).items()}
     settings = {"weights": model.fingerprint(), "beam": beam, "utterances": manifest_digest(utterances)}
     settings |= {"rescoring": rescorer.settings() if rescorer else None, "nbest": nbest}
+    settings |= {"references": texts_digest(references) if _several(utterances, reader) else None}
     partials = Partials(output, "decode", settings, _DECIDING, processes)
     done = partials.done()
     if done:
@@ -80,8 +89,8 @@ def decode_manifest(
     # the same as in a call that was not stopped.
     mine = [u for u in processes.share(sorted(utterances, key=_by_duration)) if u.id not in done]
     batches = _decode_batches(
-        model, mine, beam=beam, rescorer=rescorer, nbest=nbest, references=_have_text(utterances), cache=cache,
-        workers=workers,
+        model, mine, beam=beam, rescorer=rescorer, nbest=nbest,
+        references=references if any(references.values()) else {}, cache=cache, workers=workers,
     )  # fmt: skip
     partials.append(map(_row, batch) for batch in batches)
     partials.merge(u.id for u in utterances)
@@ -120,9 +129,9 @@ def decode_utterances(
     """
     rejects = Rejects(max_bad)
     found: dict[str, Decoded] = {}
-    batches = _decode_batches(
-        model, utterances, beam=beam, references=_have_text(utterances), cache=cache, workers=workers
-    )
+    read = read_transcripts(utterances, Reader(model.units.normalizer))
+    references = {id: grammar_text(text) for id, text in read.items()} if _have_text(utterances) else {}
+    batches = _decode_batches(model, utterances, beam=beam, references=references, cache=cache, workers=workers)
     for item in (item for batch in batches for item in batch):
         if isinstance(item, UtteranceError):
             rejects.add(item)
@@ -139,13 +148,13 @@ def _decode_batches(
     beam: int = 10,
     rescorer: Rescorer | None = None,
     nbest: int = 1,
-    references: bool = True,
+    references: Mapping[str, str],
     cache: str | Path | None = None,
     workers: int = 1,
 ) -> Iterator[list[Decoded | UtteranceError]]:
     """Decode batch by batch, from short to long; an utterance that cannot be decoded gives the reason.
 
-    references: whether the utterances' texts are references.
+    references: the reference of each utterance, by id; empty if there are none.
     """
     bad = Collected()
     for batch in logits_batches(model, utterances, bad, cache=cache, workers=workers):
@@ -161,7 +170,7 @@ def _decode(
     beam: int,
     rescorer: Rescorer | None,
     nbest: int,
-    references: bool,
+    references: Mapping[str, str],
 ) -> Decoded | UtteranceError:
     try:
         found = find_texts(logits, model.units, beam, rescorer, nbest)
@@ -169,7 +178,7 @@ def _decode(
         raise
     except WildCTCError as error:  # logits that are not numbers
         return UtteranceError(utterance, str(error))
-    given = (model.units.normalizer(utterance.text),) if references else ()
+    given = (references[utterance.id],) if references else ()
     others = tuple((h.text, h.score) for h in found) if nbest > 1 else ()
     return Decoded(utterance.id, found[0].text, given, found[0].score, others)
 
@@ -180,6 +189,11 @@ def _by_duration(utterance: Utterance) -> float:
 
 def _have_text(utterances: Sequence[Utterance]) -> bool:
     return any(u.text for u in utterances)
+
+
+def _several(utterances: Sequence[Utterance], reader: Reader) -> bool:
+    """Whether references depend on more than the manifest's texts, which its digest contains."""
+    return reader.variants is not None or any(u.texts for u in utterances)
 
 
 def _row(found: Decoded | UtteranceError) -> dict[str, Any]:

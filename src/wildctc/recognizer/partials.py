@@ -50,6 +50,18 @@ def manifest_digest(utterances: Sequence[Utterance]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+def texts_digest(texts: Mapping[str, str]) -> str:
+    """Hash texts that rows depend on.
+
+    Args:
+        texts: Texts by utterance id.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    return hashlib.sha256(json.dumps(list(texts.items())).encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Partials:
     """The partial files of an output.

@@ -10,7 +10,8 @@ import numpy as np
 from wildctc.errors import WildCTCError
 from wildctc.recognizer.decoding import Hypothesis
 from wildctc.recognizer.language_model import LanguageModel, merge_texts
-from wildctc.scoring.error_rates import levenshtein
+from wildctc.scoring.error_rates import wer
+from wildctc.text.alternatives import Writings, first_writing
 
 LM_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0)
 WORD_SCORES = (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
@@ -37,7 +38,7 @@ class Tuned:
     rates: np.ndarray
 
 
-def tune(beams: Iterable[tuple[str, Sequence[Hypothesis]]], lm: LanguageModel) -> Tuned:
+def tune(beams: Iterable[tuple[str | Writings, Sequence[Hypothesis]]], lm: LanguageModel) -> Tuned:
     """Try all pairs of weights.
 
     Args:
@@ -53,10 +54,9 @@ def tune(beams: Iterable[tuple[str, Sequence[Hypothesis]]], lm: LanguageModel) -
     weights, scores = np.array(LM_WEIGHTS)[:, None, None], np.array(WORD_SCORES)[None, :, None]
     errors, oracle, without, reference_words = np.zeros((len(LM_WEIGHTS), len(WORD_SCORES))), 0, 0, 0
     for reference, found in beams:
-        words = reference.split()
-        reference_words += len(words)
+        reference_words += len(first_writing(reference).split())
         texts = merge_texts(found)
-        wrong = np.array([levenshtein().distance(words, h.text.split()) for h in texts])
+        wrong = np.array([wer([reference], [h.text]).total for h in texts])
         sound = np.array([h.score for h in texts])
         language = np.array([lm.score(h.text) for h in texts])
         length = np.array([len(h.text.split()) for h in texts])

@@ -17,7 +17,9 @@ from wildctc.scoring.bootstrap import RESAMPLES, bootstrap_sums, percentile_inte
 from wildctc.scoring.error_rates import AS_WRITTEN, Errors, Score, UtteranceScore, score
 from wildctc.scoring.hypotheses import Decoded, read_hyps
 from wildctc.terminal import name_some, table
+from wildctc.text.alternatives import normalise_text
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.variants import Variants
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class ComparedSystem:
         characters: Its character errors.
         wer_change: The change of its word error rate against the first system; None for the first system itself.
         cer_change: The same for its character error rate.
+        variant_chosen: Of how many references another writing than the first was nearest.
     """
 
     name: str
@@ -52,6 +55,7 @@ class ComparedSystem:
     characters: Errors
     wer_change: RelativeChange | None
     cer_change: RelativeChange | None
+    variant_chosen: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,17 +67,23 @@ class Comparison:
         utterances: How many utterances it has.
         resamples: How many times they were drawn for the intervals.
         systems: The systems; the others are compared with the first.
+        alternatives: How many references have alternatives.
     """
 
     test_set: str
     utterances: int
     resamples: int
     systems: tuple[ComparedSystem, ...]
+    alternatives: int = 0
 
     def __str__(self) -> str:
         first = self.systems[0]
         title = f"{self.test_set}: " if self.test_set else ""
         title += f"{self.utterances:,} utterances, {first.words.reference:,} words"
+        if self.alternatives:
+            chosen = ", ".join(f"{s.name} {s.variant_chosen / self.alternatives:.1%}" for s in self.systems)
+            title += f"\nwith alternatives: {self.alternatives:,} of {self.utterances:,} references; "
+            title += f"another writing than the first: {chosen}"
         rows = [
             [s.name, f"{s.words.rate:.2%}", *_cells(s.wer_change), f"{s.characters.rate:.2%}", *_cells(s.cer_change)]
             for s in self.systems
@@ -90,6 +100,7 @@ def compare(
     systems: Mapping[str, Iterable[Decoded]],
     references: Mapping[str, Sequence[str]] | None = None,
     normalizer: Normalizer = AS_WRITTEN,
+    variants: Variants | None = None,
     *,
     test_set: str = "",
     resamples: int = RESAMPLES,
@@ -101,6 +112,7 @@ def compare(
         systems: The hypotheses of each system, by its name. All must have decoded the same utterances.
         references: Texts by utterance id; of several texts the nearest counts. None: the hypotheses' own references.
         normalizer: Applied to both sides.
+        variants: Words of references that are the same, written differently.
         test_set: A name for the title of the table.
         resamples: How many times the utterances are drawn with replacement for the intervals.
         seed: Of the draws.
@@ -136,19 +148,21 @@ def compare(
         references = {id: references.get(id, ()) for id in ids}
     scores = []
     for items in decoded.values():
-        by_id = {u.id: u for u in score(items, references, normalizer).utterances}
+        by_id = {u.id: u for u in score(items, references, normalizer, variants).utterances}
         scores.append(Score(tuple(by_id[id] for id in ids)))
     changes = _changes(scores, resamples, seed)
     rows = (
-        ComparedSystem(name, s.words, s.characters, *c) for name, s, c in zip(decoded, scores, changes, strict=True)
+        ComparedSystem(name, s.words, s.characters, *c, s.variant_chosen)
+        for name, s, c in zip(decoded, scores, changes, strict=True)
     )
-    return Comparison(test_set, len(ids), resamples, tuple(rows))
+    return Comparison(test_set, len(ids), resamples, tuple(rows), scores[0].with_alternatives)
 
 
 def compare_files(
     paths: Sequence[str | Path],
     references: Mapping[str, Sequence[str]] | None = None,
     normalizer: Normalizer = AS_WRITTEN,
+    variants: Variants | None = None,
 ) -> list[Comparison]:
     """Compare hypothesis files of one test set, or run folders.
 
@@ -156,6 +170,7 @@ def compare_files(
         paths: Hypothesis files, or run folders with hyp/TEST_SET.jsonl.
         references: As in `compare`.
         normalizer: Applied to both sides.
+        variants: As in `compare`.
 
     Returns:
         One comparison for the files, or one for each test set of the runs.
@@ -169,7 +184,7 @@ def compare_files(
         stems = {source.stem for source in sources}
         title = stems.pop() if len(stems) == 1 else ""
         systems = {name: read_hyps(source) for name, source in zip(names, sources, strict=True)}
-        return [compare(systems, references, normalizer, test_set=title)]
+        return [compare(systems, references, normalizer, variants, test_set=title)]
     found = {name: _hyps_of_run(source) for name, source in zip(names, sources, strict=True)}
     comparisons = []
     for test_set in sorted(set().union(*found.values())):
@@ -177,7 +192,7 @@ def compare_files(
         if lacking:
             raise WildCTCError(f"{', '.join(lacking)} did not decode {test_set}, but others did: decode it there too")
         systems = {name: read_hyps(hyps[test_set]) for name, hyps in found.items()}
-        comparisons.append(compare(systems, references, normalizer, test_set=test_set))
+        comparisons.append(compare(systems, references, normalizer, variants, test_set=test_set))
     return comparisons
 
 
@@ -233,10 +248,10 @@ def _check_same_utterances(decoded: Mapping[str, Sequence[Decoded]]) -> None:
 def _check_same_references(decoded: Mapping[str, Sequence[Decoded]], normalizer: Normalizer) -> None:
     """Refuse systems whose own references differ."""
     (first, items), *others = decoded.items()
-    expected = {item.id: {normalizer(text) for text in item.references} for item in items}
+    expected = {item.id: {normalise_text(text, normalizer) for text in item.references} for item in items}
     for name, theirs in others:
         for item in theirs:
-            if {normalizer(text) for text in item.references} != expected[item.id]:
+            if {normalise_text(text, normalizer) for text in item.references} != expected[item.id]:
                 raise WildCTCError(
                     f"{first} and {name} have different references for utterance {item.id}: give --reference"
                 )

@@ -4,6 +4,9 @@ Errors are counted for each utterance and then summed, so that a comparison can 
 character is a Unicode code point of the normalised text, and the space is one of them. A word is what stands between
 spaces.
 
+A reference may have alternatives (`wildctc.text.alternatives`). Errors are counted against the writing that is nearest
+to the hypothesis, place by place; the rate divides them by the length of the first writing, which all systems share.
+
 A reference may be empty: each word of the hypothesis is then an insertion, and the reference adds no words to the
 denominator. If no reference has any words, the errors are divided by one, as jiwer does: the rate is 0 if nothing was
 written, and otherwise the number of insertions.
@@ -13,14 +16,18 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.scoring.hypotheses import Decoded
+from wildctc.scoring.nearest import nearest_writing
 from wildctc.terminal import name_some, table
+from wildctc.text.alternatives import Writings
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.reader import Reader
+from wildctc.text.variants import Variants
 
 _log = logging.getLogger(__name__)
 AS_WRITTEN = Normalizer()  # NFC and single spaces; case and punctuation count
@@ -77,12 +84,12 @@ class Errors:
 
 
 def wer(
-    references: Sequence[str | Sequence[str]], hypotheses: Sequence[str], normalizer: Normalizer = AS_WRITTEN
+    references: Sequence[str | Writings | Sequence[str]], hypotheses: Sequence[str], normalizer: Normalizer = AS_WRITTEN
 ) -> Errors:
     """Count word errors, summed over utterances.
 
     Args:
-        references: The text of each utterance, or several texts, of which the nearest counts.
+        references: The text of each utterance, or several texts, of which the nearest counts; or all its writings.
         hypotheses: What was recognised, in the same order.
         normalizer: Applied to both sides.
 
@@ -96,7 +103,7 @@ def wer(
 
 
 def cer(
-    references: Sequence[str | Sequence[str]], hypotheses: Sequence[str], normalizer: Normalizer = AS_WRITTEN
+    references: Sequence[str | Writings | Sequence[str]], hypotheses: Sequence[str], normalizer: Normalizer = AS_WRITTEN
 ) -> Errors:
     """Count character errors, summed over utterances; the space is a character.
 
@@ -115,22 +122,38 @@ def cer(
 
 
 def _score_texts(
-    references: Sequence[str | Sequence[str]], hypotheses: Sequence[str], normalizer: Normalizer
+    references: Sequence[str | Writings | Sequence[str]], hypotheses: Sequence[str], normalizer: Normalizer
 ) -> "Score":
-    several = [(r,) if isinstance(r, str) else tuple(r) for r in references]
+    several: list[Sequence[str | Writings]] = [(r,) if isinstance(r, str | Writings) else tuple(r) for r in references]
     pairs = zip(several, hypotheses, strict=True)
-    return Score(tuple(_score_one(str(i), hyp, refs, normalizer) for i, (refs, hyp) in enumerate(pairs)))
+    found = []
+    for i, (refs, hyp) in enumerate(pairs):
+        candidates = [ref if isinstance(ref, Writings) else normalizer(ref) for ref in refs]
+        found.append(_score_one(str(i), normalizer(hyp), candidates))
+    return Score(tuple(found))
 
 
-def _score_one(id: str, text: str, references: Sequence[str], normalizer: Normalizer) -> "UtteranceScore":
-    """Count against the nearest reference: fewest word edits, then fewest character edits, then the first."""
-    distance = levenshtein().distance
-    text = normalizer(text)
-    candidates = [normalizer(reference) for reference in references]
-    if len(candidates) > 1:
-        candidates.sort(key=lambda reference: (distance(reference.split(), text.split()), distance(reference, text)))
-    nearest = candidates[0]
-    return UtteranceScore(id, nearest, text, _count(nearest.split(), text.split()), _count(nearest, text))
+def _score_one(id: str, text: str, references: Sequence[str | Writings]) -> "UtteranceScore":
+    """Count against the nearest reference: fewest word edits, then fewest character edits, then the first.
+
+    All texts are normalised.
+    """
+    if len(references) == 1:
+        return _score_against(id, text, references[0])
+    scores = [_score_against(id, text, reference) for reference in references]
+    return min(scores, key=lambda found: (found.words.total, found.characters.total))
+
+
+def _score_against(id: str, text: str, reference: "str | Writings") -> "UtteranceScore":
+    if isinstance(reference, str):
+        words = _count(reference.split(), text.split())
+        return UtteranceScore(id, reference, text, words, _count(reference, text))
+    chosen = nearest_writing(reference, text.split(), levenshtein().distance)
+    nearest, first = reference.choose(chosen), reference.first
+    words = replace(_count(nearest.split(), text.split()), reference=len(first.split()))
+    characters = replace(_count(nearest, text), reference=len(first))
+    slots = sum(len(slot.alternatives) > 1 for slot in reference.slots)
+    return UtteranceScore(id, nearest, text, words, characters, slots, sum(number > 0 for number in chosen))
 
 
 def _count(reference: Sequence[str], hypothesis: Sequence[str]) -> Errors:
@@ -167,6 +190,8 @@ class UtteranceScore:
         text: The hypothesis, normalised.
         words: Word errors.
         characters: Character errors.
+        slots: The places of the reference that have alternatives.
+        variants: In how many of them another alternative than the first is nearest.
     """
 
     id: str
@@ -174,6 +199,8 @@ class UtteranceScore:
     text: str
     words: Errors
     characters: Errors
+    slots: int = 0
+    variants: int = 0
 
 
 @dataclass(frozen=True)
@@ -206,6 +233,16 @@ class Score:
         """The character error rate, as a fraction."""
         return self.characters.rate
 
+    @property
+    def with_alternatives(self) -> int:
+        """How many references have alternatives."""
+        return sum(u.slots > 0 for u in self.utterances)
+
+    @property
+    def variant_chosen(self) -> int:
+        """Of how many references another writing than the first was nearest."""
+        return sum(u.variants > 0 for u in self.utterances)
+
     def to_json(self) -> str:
         """Give everything as JSON; rates are fractions (0.25 is 25%).
 
@@ -219,6 +256,8 @@ class Score:
         ]
         summary: dict[str, Any] = {"wer": self.wer, "cer": self.cer}
         summary |= {"words": self.words.to_dict(), "characters": self.characters.to_dict()}
+        if self.with_alternatives:
+            summary |= {"with_alternatives": self.with_alternatives, "variant_chosen": self.variant_chosen}
         return json.dumps(summary | {"utterances": per_utterance}, ensure_ascii=False, indent=1)
 
     def __str__(self) -> str:
@@ -230,13 +269,19 @@ class Score:
         ]
         header = ["", "rate", "errors", "substituted", "inserted", "deleted", "in reference"]
         share = f"{wrong / max(len(self.utterances), 1):.1%}"
-        return f"{len(self.utterances):,} utterances, {wrong:,} of them ({share}) with errors\n\n{table(header, rows)}"
+        title = f"{len(self.utterances):,} utterances, {wrong:,} of them ({share}) with errors"
+        if several := self.with_alternatives:
+            chosen = f"{self.variant_chosen:,} of them ({self.variant_chosen / several:.1%})"
+            title += f"\nwith alternatives: {several:,} of {len(self.utterances):,} references; "
+            title += f"another writing than the first was nearest in {chosen}"
+        return f"{title}\n\n{table(header, rows)}"
 
 
 def score(
     decoded: Iterable[Decoded],
     references: Mapping[str, Sequence[str]] | None = None,
     normalizer: Normalizer = AS_WRITTEN,
+    variants: Variants | None = None,
 ) -> Score:
     """Score hypotheses against references.
 
@@ -246,7 +291,9 @@ def score(
     Args:
         decoded: The hypotheses, one for each utterance.
         references: Texts by utterance id; of several texts the nearest counts. None: the hypotheses' own references.
+            They may have alternatives in braces.
         normalizer: Applied to both sides.
+        variants: Words of references that are the same, written differently.
 
     Returns:
         The errors of the test set and of each utterance.
@@ -277,4 +324,13 @@ def score(
     undecoded = sorted(references.keys() - {h.id for h in hypotheses})
     if undecoded:
         _log.warning("not counted, since there is no hypothesis: %s", name_some(undecoded))
-    return Score(tuple(_score_one(h.id, h.text, references[h.id], normalizer) for h in hypotheses))
+    reader = Reader(normalizer, None if variants is None else variants.normalised(normalizer))
+    found = ((h, _candidates(h.id, references[h.id], reader)) for h in hypotheses)
+    return Score(tuple(_score_one(h.id, normalizer(h.text), candidates) for h, candidates in found))
+
+
+def _candidates(id: str, references: Sequence[str], reader: Reader) -> list[str | Writings]:
+    try:
+        return [reader(reference) for reference in references]
+    except WildCTCError as error:
+        raise WildCTCError(f"the reference of utterance {id}, {error}") from None

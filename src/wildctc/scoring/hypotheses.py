@@ -9,6 +9,7 @@ from typing import Any
 from wildctc.errors import WildCTCError
 from wildctc.json_lines import read_lines, read_rows
 from wildctc.terminal import name_some
+from wildctc.text.alternatives import has_grammar, parse_text
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ class Decoded:
     Attributes:
         id: The utterance.
         text: What was recognised.
-        references: What should have been: no text, one or several.
+        references: What should have been: no text, one or several. A text may have alternatives in braces.
         score: The natural-log probability of the text, or its score with a language model; None: not known.
         nbest: The best texts with their scores, if several were asked for.
     """
@@ -172,4 +173,9 @@ def _texts(value: Any, id: str, where: str) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
         raise WildCTCError(f"{where}: the reference of utterance {id} is neither a text nor a list of texts")
+    for text in filter(has_grammar, texts):
+        try:
+            parse_text(text)
+        except WildCTCError as error:
+            raise WildCTCError(f"{where}: the reference of utterance {id}, {error}") from None
     return texts

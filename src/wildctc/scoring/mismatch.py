@@ -15,6 +15,7 @@ from wildctc.scoring.error_rates import AS_WRITTEN, Errors, Score, score
 from wildctc.scoring.hypotheses import Decoded
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.units import name_characters
+from wildctc.text.variants import Variants
 
 _HOPELESS_WER = 0.95  # from this word error rate on, a model has learnt next to nothing
 _FEWEST_WORDS = 10  # with fewer words of references, a model is not judged
@@ -104,6 +105,7 @@ def advise_scoring(
     decoded: Sequence[Decoded],
     references: Mapping[str, Sequence[str]] | None = None,
     given: Normalizer = AS_WRITTEN,
+    variants: Variants | None = None,
 ) -> tuple[str, Score]:
     """Find the options of `wildctc score` that give the lowest word error rate.
 
@@ -111,16 +113,17 @@ def advise_scoring(
         decoded: The hypotheses.
         references: Texts by utterance id. None: the hypotheses' own references.
         given: The options that the user gave.
+        variants: As in `score`.
 
     Returns:
         The options, or "" if none is better than `given`; and the score with them.
     """
     if references is not None:
         references = {item.id: references[item.id] for item in decoded}
-    best, found = "", score(decoded, references, given)
+    best, found = "", score(decoded, references, given, variants)
     for option, normalizer in _OPTIONS.items():
         lower, strip = (getattr(normalizer, name) or getattr(given, name) for name in ("lower", "strip_punctuation"))
-        tried = score(decoded, references, replace(given, lower=lower, strip_punctuation=strip))
+        tried = score(decoded, references, replace(given, lower=lower, strip_punctuation=strip), variants)
         if tried.wer < found.wer:
             best, found = option, tried
     return best, found

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,9 +28,12 @@ from wildctc.features.cache import FeatureCache
 from wildctc.features.stats import FeatureStats
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.noise import NoiseRates
-from wildctc.training.data import Example, one_thread
+from wildctc.lattice.transcripts import TranscriptGraph
+from wildctc.text.alternatives import Writings
+from wildctc.training.data import one_thread
 from wildctc.training.lost import Lost
 from wildctc.training.settings import SpecAugmentConfig
+from wildctc.training.targets import Example
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class Batch:
         missing: How many utterances are not in the batch.
         weights: (N, W) float64, of the words, 0 for none; None if no utterance of the batch has any.
         groups: (N,) the group of each utterance, whose noise rates it has; on the CPU.
+        graphs: The graph of each transcript; None if no utterance of the batch has alternatives.
+        writings: All writings of each utterance, None for one that has no alternatives.
     """
 
     ids: list[str]
@@ -65,6 +71,15 @@ class Batch:
     missing: int = 0
     weights: torch.Tensor | None = None
     groups: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    graphs: list[TranscriptGraph] | None = None
+    writings: tuple[Writings | None, ...] = ()
+
+    @property
+    def transcripts(self) -> dict[str, Any]:
+        """The arguments of the loss that describe the transcripts."""
+        if self.graphs is not None:
+            return {"targets": self.graphs}
+        return {"targets": self.targets, "target_lengths": self.target_lengths, "words": self.words}
 
     def weigh(self, wildcards: Wildcards | NoiseRates) -> Wildcards | NoiseRates:
         """Add the weights of the words to those of their bypasses.
@@ -81,11 +96,16 @@ class Batch:
         bypass, word_bypass = wildcards.bypass, wildcards.word_bypass
         if self.weights is None or (bypass is None and word_bypass is None):
             return wildcards
+        words, weights = self.words, self.weights
+        if self.graphs is not None:  # a weight for each arc of a graph
+            words = _pad([[arc.word for arc in graph.arcs] for graph in self.graphs], -1).to(words.device)
+            more = max(graph.num_words for graph in self.graphs) - weights.shape[1]
+            weights = torch.nn.functional.pad(weights, (0, max(0, more)))
         if bypass is not None:
-            of_tokens = self.weights.gather(1, self.words.clamp(min=0))
-            bypass = bypass + torch.where(self.words >= 0, of_tokens, 0.0)
+            of_tokens = weights.gather(1, words.clamp(min=0))
+            bypass = bypass + torch.where(words >= 0, of_tokens, 0.0)
         if word_bypass is not None:
-            word_bypass = word_bypass + self.weights
+            word_bypass = word_bypass + weights
         return replace(wildcards, bypass=bypass, word_bypass=word_bypass)
 
     def only(self, rows: Sequence[int]) -> Batch:
@@ -104,7 +124,10 @@ class Batch:
         fields = ("x", "x_lengths", "targets", "target_lengths", "words", "weights", "groups")
         tensors = {name: tensor[keep] for name in fields if (tensor := getattr(self, name)) is not None}
         ids, references = [self.ids[row] for row in rows], [self.references[row] for row in rows]
-        return replace(self, ids=ids, references=references, missing=missing, **tensors)
+        writings = tuple(self.writings[row] for row in rows) if self.writings else ()
+        graphs = None if self.graphs is None else [self.graphs[row] for row in rows]
+        few: dict[str, Any] = {"ids": ids, "references": references, "writings": writings, "graphs": graphs}
+        return replace(self, missing=missing, **few, **tensors)
 
     def to(self, device: torch.device) -> Batch:
         """Copy the tensors to a device, except the lengths: the host reads them and must not wait for the copy.
@@ -363,7 +386,15 @@ def collate(examples: Sequence[Example], features: Sequence[torch.Tensor]) -> Ba
         [e.tokens for e in examples],
         weights=_weights(examples),
         groups=torch.tensor([e.group for e in examples]),
+        graphs=_graphs(examples),
+        writings=tuple(e.writings for e in examples),
     )
+
+
+def _graphs(examples: Sequence[Example]) -> list[TranscriptGraph] | None:
+    if all(e.graph is None for e in examples):
+        return None
+    return [TranscriptGraph.from_labels(e.tokens, e.words) if e.graph is None else e.graph for e in examples]
 
 
 def _weights(examples: Sequence[Example]) -> torch.Tensor | None:

@@ -24,7 +24,7 @@ from wildctc.training.settings import Config
 # Settings that may differ when a run resumes: they do not change its weights.
 _FREE_ON_RESUME = {
     "data.dir", "data.audio_root", "data.cache", "data.cache_limit_gb", "data.workers", "data.feature_workers",
-    "data.max_bad", "training.checkpoint_steps",
+    "data.max_bad", "data.variants", "data.also", "training.checkpoint_steps",
 }  # fmt: skip
 
 # Settings where 0 switches something off. All other numbers, except those of a schedule, must be greater.

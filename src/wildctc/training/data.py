@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,40 +29,16 @@ from wildctc.errors import WildCTCError
 from wildctc.features.cache import FeatureCache
 from wildctc.features.stats import FeatureStats
 from wildctc.files import write_text
-from wildctc.lattice.feasibility import infeasible
 from wildctc.progress import RealTime, progress
-from wildctc.text.normalisation import Normalizer
-from wildctc.text.units import CharUnits, SentencePieceUnits, Units, name_characters
-from wildctc.text.word_weights import follow_words
+from wildctc.scoring.transcripts import add_texts, read_transcripts
+from wildctc.text.alternatives import Writings
+from wildctc.text.units import CharUnits, SentencePieceUnits, Units
 from wildctc.training.settings import DataConfig
+from wildctc.training.targets import Example, make_reader, make_target, texts_to_learn, too_long
 
 _log = logging.getLogger(__name__)
 _STATS_FROM = 2000  # utterances; more hardly change a mean
 _WORTH_A_PROCESS = 50  # utterances: with fewer, a further process takes longer to start than it saves
-
-
-@dataclass(frozen=True)
-class Example:
-    """A usable utterance at one speed, with its target.
-
-    Attributes:
-        utterance: The utterance.
-        speed: The factor by which its audio is played faster.
-        frames: Frames of features.
-        tokens: The labels of the target.
-        words: The word of each label, −1 for none.
-        weights: One number for each word of the target, which is added to the weights of the word's bypasses; None for
-            none.
-        group: The number of the group whose noise rates it has.
-    """
-
-    utterance: Utterance
-    speed: float
-    frames: int
-    tokens: list[int]
-    words: list[int]
-    weights: list[float] | None = None
-    group: int = 0
 
 
 def find_manifest(config: DataConfig, split: str) -> Path:
@@ -98,7 +74,7 @@ def read_split(config: DataConfig, split: str) -> list[Utterance]:
     utterances = load_manifest(path, audio_root=config.audio_root)
     if len({u.split for u in utterances}) > 1:
         utterances = load_manifest(path, split, config.audio_root)
-    return utterances
+    return add_texts(utterances, config.also) if split == "train" and config.also else utterances
 
 
 def remember_durations(utterances: Sequence[Utterance], record: Path) -> list[Utterance]:
@@ -129,11 +105,11 @@ def make_units(config: DataConfig, utterances: Sequence[Utterance]) -> Units:
     Returns:
         Characters or SentencePiece pieces.
     """
-    normalizer = Normalizer(config.lower, config.strip_punctuation, config.keep_invisible)
-    texts = [u.text for u in utterances]
+    reader = make_reader(config)
+    texts = [text for found in read_transcripts(utterances, reader).values() for text in texts_to_learn(found)]
     if config.units == "characters":
-        return CharUnits.train(texts, normalizer)
-    return SentencePieceUnits.train(texts, normalizer, config.vocab_size)
+        return CharUnits.train(texts, reader.normalizer)
+    return SentencePieceUnits.train(texts, reader.normalizer, config.vocab_size)
 
 
 def usable(
@@ -167,21 +143,22 @@ def usable(
         WildCTCError: Too many utterances were skipped.
     """
     rejects = Rejects(config.max_bad, "--data.max_bad", 0 if quiet else 10, "--data.audio-root")
-    readable = [u for u in utterances if _text_is_usable(u, units, rejects)]
+    found = read_transcripts(utterances, make_reader(config))
+    targets = {u.id: t for u in utterances if (t := _target(u, found[u.id], units, rejects)) is not None}
+    readable = [u for u in utterances if u.id in targets]
     workers = _feature_workers(config, len(readable))
     frames = _scan_once(record, readable, cache, speeds, workers, rejects, processes)
     heard = [u for u in readable if u.id in frames]
-    tokens = {u.id: units.encode(u.text) for u in heard}
-    too_long = _too_long(heard, tokens, frames, speeds, output_lengths, rejects) if heard else set()
+    short = too_long(heard, targets, frames, speeds, output_lengths, rejects) if heard else set()
     try:
         rejects.check(len(utterances))
     except WildCTCError:
         record.unlink(missing_ok=True)  # so that the audio is scanned again after the user has corrected it
         raise
     return [
-        Example(u, speed, n, tokens[u.id], units.words(tokens[u.id]), _word_weights(u, units))
+        replace(targets[u.id], speed=speed, frames=n)
         for u in heard
-        if u.id not in too_long
+        if u.id not in short
         for speed, n in zip(speeds, frames[u.id], strict=True)
     ]
 
@@ -198,6 +175,10 @@ def data_digest(examples: Sequence[Example]) -> str:
     content: list[tuple[Any, ...]] = [(e.utterance.id, e.speed, e.frames, e.tokens) for e in examples]
     if any(e.weights is not None for e in examples):  # without any, the hash stays that of earlier releases
         content += [(e.weights,) for e in examples]
+    if any(e.graph is not None for e in examples):
+        content += [
+            (str(e.graph), None if e.writings is None else [s.weights for s in e.writings.slots]) for e in examples
+        ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
@@ -224,6 +205,28 @@ def report_weights(examples: Sequence[Example], criterion: Criterion) -> None:
             "weights of words are ignored: %d training utterances have them, but the criterion %s has no bypasses",
             having, criterion.name,
         )  # fmt: skip
+
+
+def report_alternatives(train: Sequence[Example], dev: Sequence[Example], criterion: Criterion) -> None:
+    """Report how many transcripts have alternatives, and refuse a criterion that cannot use them.
+
+    Args:
+        train: All training examples.
+        dev: All validation examples.
+        criterion: The criterion of the run.
+
+    Raises:
+        WildCTCError: The criterion estimates noise rates, which are defined for single transcripts only.
+    """
+    having = [len({e.utterance.id for e in examples if e.graph is not None}) for examples in (train, dev)]
+    if any(having) and criterion.rates is not None:
+        first = next(e.utterance.id for e in (*train, *dev) if e.graph is not None)
+        raise WildCTCError(
+            f"criterion {criterion.name} estimates noise rates, which need one writing of each utterance; {first} has "
+            "several: choose another criterion, such as otc-tw, or train without alternatives"
+        )
+    if any(having):
+        _log.info("transcripts with alternatives: %d for training, %d for validation", *having)
 
 
 def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureStats:
@@ -394,59 +397,13 @@ class _Scan(Dataset[tuple[int, list[int] | WildCTCError]]):
             return index, error
 
 
-def _text_is_usable(utterance: Utterance, units: Units, rejects: Rejects) -> bool:
-    if outside := units.missing(utterance.text):
-        rejects.add(UtteranceError(utterance, f"characters outside the units: {name_characters(outside)}"))
-        return False
-    if not units.encode(utterance.text):
-        rejects.add(UtteranceError(utterance, "empty transcript"))
-        return False
+def _target(utterance: Utterance, found: str | Writings, units: Units, rejects: Rejects) -> Example | None:
+    """The example of an utterance, without its frames; None if its transcript cannot be used."""
     try:
-        _word_weights(utterance, units)
+        return make_target(utterance, found, units)
     except UtteranceError as error:
         rejects.add(error)
-        return False
-    return True
-
-
-def _word_weights(utterance: Utterance, units: Units) -> list[float] | None:
-    """The weights of the words of an utterance's target, which may be other words than those of its transcript."""
-    if utterance.weights is None:
         return None
-    try:
-        weights = follow_words(utterance.weights, utterance.text, units.normalizer)
-        count = max(units.words(units.encode(utterance.text))) + 1
-        if len(weights) != count:
-            raise ValueError(f"{len(weights)} weights for {count} words of the units")
-    except ValueError as error:
-        raise UtteranceError(utterance, f"weights do not match the transcript: {error}") from None
-    return weights
-
-
-def _too_long(
-    utterances: Sequence[Utterance],
-    tokens: dict[str, list[int]],
-    frames: dict[str, list[int]],
-    speeds: Sequence[float],
-    output_lengths: Callable[[torch.Tensor], torch.Tensor],
-    rejects: Rejects,
-) -> set[str]:
-    """Find transcripts that are too long for their audio at any speed.
-
-    The rule is that of plain CTC for every criterion, so that every criterion trains on the same utterances.
-    """
-    found: set[str] = set()
-    for position, speed in enumerate(speeds):
-        targets = torch.tensor([t for u in utterances for t in tokens[u.id]], dtype=torch.int64)
-        lengths = output_lengths(torch.tensor([frames[u.id][position] for u in utterances], dtype=torch.int64))
-        at = f" at speed {speed}" if speed != 1 else ""
-        for short in infeasible(targets, lengths, [len(tokens[u.id]) for u in utterances]):
-            utterance = utterances[short.index]
-            if utterance.id not in found:
-                found.add(utterance.id)
-                reason = f"transcript too long for its audio: needs {short.needed} frames{at}, has {short.frames}"
-                rejects.add(UtteranceError(utterance, reason))
-    return found
 
 
 def _fingerprint(utterances: Sequence[Utterance], cache: FeatureCache, speeds: Sequence[float]) -> str:

@@ -203,12 +203,7 @@ def _options(settings: dict[str, float]) -> str:
 def _look(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch, wildcards: Wildcards | NoiseRates) -> list[float]:
     """Sum what `_find_collapse` judges: tokens, words, tokens skipped and bypassed, frames, loops, likelihood."""
     post = wildcard_posteriors(
-        logits.detach(),
-        batch.targets,
-        lengths,
-        batch.target_lengths,
-        wildcards=batch.weigh(wildcards),
-        words=batch.words,
+        logits.detach(), input_lengths=lengths, wildcards=batch.weigh(wildcards), **batch.transcripts
     )
     words = batch.words.amax(1) + 1
     arcs = (batch.target_lengths, words, post.skipped, post.bypass, lengths, post.self_loop, post.log_likelihood)

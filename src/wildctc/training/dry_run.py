@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
@@ -16,14 +16,16 @@ from wildctc.features.front_end import FrontEnd
 from wildctc.lattice.functional import wildcard_ctc_loss
 from wildctc.progress import duration
 from wildctc.recognizer.model import Recognizer
+from wildctc.scoring.transcripts import read_transcripts
 from wildctc.training.batches import Batch, collate, plan_batches
 from wildctc.training.build import encoder_settings, find_device, make_criterion
 from wildctc.training.config import validate
-from wildctc.training.data import Example, make_units, read_split
+from wildctc.training.data import make_units, read_split
 from wildctc.training.evaluation import evaluate
 from wildctc.training.loop import TRAIN_SAMPLE
 from wildctc.training.reports import WEIGHTS
 from wildctc.training.settings import Config
+from wildctc.training.targets import Example, make_reader, make_target
 
 _SOUND = 10  # seconds of audio on which the front end is timed
 _ROUNDS = 2  # the first may have something to set up
@@ -93,12 +95,12 @@ def _plan(
 ) -> list[list[Example]]:
     """The batches of an epoch, with the lengths that the manifest states."""
     front_end, units = model.front_end, model.units
+    found = read_transcripts(utterances, make_reader(config.data))
+    targets = [make_target(u, found[u.id], units) for u in utterances if found[u.id]]
     examples = [
-        Example(
-            u, speed, front_end.frames(round(u.duration / speed * front_end.sampling_rate)), tokens, units.words(tokens)
-        )
-        for u in utterances
-        if (tokens := units.encode(u.text))
+        replace(target, speed=speed, frames=front_end.frames(round(seconds / speed * front_end.sampling_rate)))
+        for target in targets
+        for seconds in [target.utterance.duration]
         for speed in speeds
     ]
     budget = int(config.data.batch_seconds * front_end.frame_rate)
@@ -132,10 +134,8 @@ def _estimate(
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(batch.x.device.type, torch.bfloat16, enabled=config.training.precision == "bfloat16"):
             logits, lengths = model(batch.x, batch.x_lengths)
-        given = (logits.float().transpose(0, 1), batch.targets, lengths, batch.target_lengths)
-        loss = wildcard_ctc_loss(
-            *given, reduction="mean", zero_infinity=True, wildcards=criterion.wildcards, words=batch.words
-        )
+        given = {"input_lengths": lengths, **batch.transcripts, "wildcards": batch.weigh(criterion.wildcards)}
+        loss = wildcard_ctc_loss(logits.float().transpose(0, 1), reduction="mean", zero_infinity=True, **given)
         loss.backward()
         optimizer.step()
 

@@ -17,6 +17,7 @@ from wildctc.lattice.probe_arcs import token_probe_arcs
 from wildctc.recognizer.decoding import greedy
 from wildctc.recognizer.model import Recognizer
 from wildctc.scoring.error_rates import cer, wer
+from wildctc.text.alternatives import Writings
 from wildctc.training.batches import Batch
 
 
@@ -62,20 +63,21 @@ def evaluate(
     """
     model.eval()
     loss = ctc_loss = guessing = bypassed = numerator = denominator = utterances = tokens = 0.0
-    references, hypotheses = [], []
+    references: list[str | Writings] = []
+    hypotheses: list[str] = []
     for batch in batches:
         logits, lengths = _logits(model, batch)
-        arguments = (logits.transpose(0, 1), batch.targets, lengths, batch.target_lengths)
-        ctc = float(wildcard_ctc_loss(*arguments, reduction="sum"))
+        frames = logits.transpose(0, 1)
+        ctc = float(wildcard_ctc_loss(frames, input_lengths=lengths, reduction="sum", **batch.transcripts))
         ctc_loss += ctc
-        loss += _loss(arguments, wildcards, batch) if has_arcs(wildcards) else ctc
+        loss += _loss(frames, lengths, wildcards, batch) if has_arcs(wildcards) else ctc
         guessing += float(lengths.sum()) * math.log(logits.shape[2])
-        bypassed += _bypassed(arguments)
-        part = predictive_entropy(logits.transpose(0, 1), lengths)
+        bypassed += _bypassed(frames, lengths, batch)
+        part = predictive_entropy(frames, lengths)
         numerator, denominator = numerator + float(part[0]), denominator + float(part[1])
         utterances += len(batch.ids)
         tokens += int(batch.target_lengths.sum())
-        references += [model.units.decode(ids) for ids in batch.references]
+        references += _references(model, batch)
         hypotheses += [model.units.decode(greedy(x[:n])[0]) for x, n in zip(logits, lengths.tolist(), strict=True)]
     words, characters = wer(references, hypotheses), cer(references, hypotheses)
     sums = [loss, ctc_loss, utterances, numerator, denominator, bypassed, tokens]
@@ -110,7 +112,7 @@ def bypass_posterior(model: Recognizer, batches: Iterable[Batch], processes: Pro
     total, tokens = 0.0, 0.0
     for batch in batches:
         logits, lengths = _logits(model, batch)
-        total += _bypassed((logits.transpose(0, 1), batch.targets, lengths, batch.target_lengths))
+        total += _bypassed(logits.transpose(0, 1), lengths, batch)
         tokens += int(batch.target_lengths.sum())
     total, tokens = processes.sum([total, tokens])
     return total / max(1, tokens)
@@ -128,19 +130,23 @@ def has_arcs(wildcards: Wildcards | NoiseRates) -> bool:
     return any(w is not None for w in (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass))
 
 
-_Arguments = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-
-
 def _logits(model: Recognizer, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     logits, lengths = model(batch.x, batch.x_lengths)
     return logits.float(), lengths
 
 
-def _loss(arguments: _Arguments, wildcards: Wildcards | NoiseRates, batch: Batch) -> float:
-    return float(wildcard_ctc_loss(*arguments, reduction="sum", wildcards=batch.weigh(wildcards), words=batch.words))
+def _loss(logits: torch.Tensor, lengths: torch.Tensor, wildcards: Wildcards | NoiseRates, batch: Batch) -> float:
+    given = {"input_lengths": lengths, **batch.transcripts, "wildcards": batch.weigh(wildcards)}
+    return float(wildcard_ctc_loss(logits, reduction="sum", **given))
 
 
-def _bypassed(arguments: _Arguments) -> float:
-    bypass = wildcard_posteriors(*arguments, wildcards=token_probe_arcs()).bypass
+def _references(model: Recognizer, batch: Batch) -> list[str | Writings]:
+    several = batch.writings or [None] * len(batch.ids)
+    return [w or model.units.decode(ids) for w, ids in zip(several, batch.references, strict=True)]
+
+
+def _bypassed(logits: torch.Tensor, lengths: torch.Tensor, batch: Batch) -> float:
+    given = {"input_lengths": lengths, **batch.transcripts, "wildcards": token_probe_arcs()}
+    bypass = wildcard_posteriors(logits, **given).bypass
     assert bypass is not None  # the probe has the arcs
     return float(bypass.sum())

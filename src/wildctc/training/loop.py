@@ -30,7 +30,7 @@ from wildctc.training.batches import Batch, Batches, parts_for, plan_batches
 from wildctc.training.build import find_device, make_criterion
 from wildctc.training.checkpoints import Checkpoints, average, holds, resumed_parts
 from wildctc.training.config import to_yaml, validate
-from wildctc.training.data import Example, find_manifest
+from wildctc.training.data import find_manifest
 from wildctc.training.divergence import DivergenceWatch, check_model
 from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
 from wildctc.training.extension import check_same_run, earlier_lengths, length_at
@@ -41,6 +41,7 @@ from wildctc.training.run_data import load_run_data
 from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder
 from wildctc.training.selection import best_epochs
 from wildctc.training.settings import Config
+from wildctc.training.targets import Example, make_reader
 from wildctc.training.warm_start import branch_off
 
 _log = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ def _check(config: Config) -> None:
     """Refuse wrong settings before the folder is created, so that a mistake leaves nothing behind."""
     find_device(config.training.device)
     make_criterion(config)
+    make_reader(config.data)  # reads the file of variants
     for split in ("train", "dev"):
         find_manifest(config.data, split)
 
@@ -279,11 +281,11 @@ class Trainer:
         begun = time.perf_counter()
         # Loss: forward and backward on a leaf, so that its time is separate from the encoder's.
         leaf = logits.detach().float().requires_grad_()
-        arguments = (leaf.transpose(0, 1), batch.targets, lengths, batch.target_lengths)
         rates = None if self._plain else self.criterion.rates
         arcs = None if rates is None else CountedArcs(rates, batch)
         wildcards = batch.weigh(self._wildcards) if arcs is None else arcs.wildcards
-        loss = wildcard_ctc_loss(*arguments, reduction="sum", wildcards=wildcards, words=batch.words)
+        given = {"input_lengths": lengths, **batch.transcripts, "wildcards": wildcards}
+        loss = wildcard_ctc_loss(leaf.transpose(0, 1), reduction="sum", **given)
         loss = (loss + (0.0 if arcs is None else arcs.constant)) * batch.counts / count
         (loss * self.processes.size).backward()  # the processes average gradients, and we need the sum
         if arcs is not None and batch.counts:

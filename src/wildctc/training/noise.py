@@ -15,8 +15,8 @@ from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.noise import NoiseRates, noise_counts, normalised_arcs
 from wildctc.rate_table import FAMILIES, RateTable
 from wildctc.training.batches import Batch
-from wildctc.training.data import Example
 from wildctc.training.run_folder import Metrics
+from wildctc.training.targets import Example
 
 _log = logging.getLogger(__name__)
 _NOWHERE = "(none)"  # the group of utterances without the field

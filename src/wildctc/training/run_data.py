@@ -21,18 +21,19 @@ from wildctc.recognizer.model import Recognizer
 from wildctc.training.batches import seed_of
 from wildctc.training.build import encoder_settings
 from wildctc.training.data import (
-    Example,
     data_digest,
     feature_stats,
     make_units,
     read_split,
     remember_durations,
+    report_alternatives,
     report_weights,
     usable,
 )
 from wildctc.training.lost import Lost
 from wildctc.training.run_folder import has_checkpoint
 from wildctc.training.settings import Config
+from wildctc.training.targets import Example
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ def load_run_data(config: Config, run: Path, criterion: Criterion, processes: Pr
     if not examples or not held_out:
         raise WildCTCError("no usable utterances: see the reasons above")
     report_weights(examples, criterion)
+    report_alternatives(examples, held_out, criterion)
     if not resumes and processes.first:
         for path in found.glob("lost-*.json"):
             path.unlink()

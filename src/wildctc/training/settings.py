@@ -22,6 +22,9 @@ class DataConfig:
     lower: bool = _setting(False, "transcripts in lower case")
     strip_punctuation: bool = _setting(False, "transcripts without punctuation")
     keep_invisible: bool = _setting(False, "transcripts with zero-width spaces, marks of direction and the like")
+    variants: str | None = _setting(None, "a file of words that are the same, written differently")
+    also: str | None = _setting(None, "a file with further transcripts of the training utterances, by id")
+    texts: Literal["equal", "shares"] = _setting("equal", "several transcripts: any, or words by their share")
     units: Literal["characters", "sentencepiece"] = _setting("characters", "what the model writes")
     vocab_size: int = _setting(200, "how many pieces (SentencePiece only)")
     speeds: list[float] = field(
