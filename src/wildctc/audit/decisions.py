@@ -2,6 +2,9 @@
 
 A decision is a line of JSON: {"id", "decision": "accept" | "fix" | "skip", "text": the transcript that was judged,
 "fixed": the corrected transcript, "reviewer", "at": the time, "reason", "comment"}. The last four may be missing.
+
+A rule is a decision on a finding wherever it occurs: "variant" (both words are right) or "hide" (the model's error).
+Its id is "finding", the kind, the written and the heard words, with tabs between; `text` is written, `fixed` heard.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from wildctc.errors import WildCTCError
 from wildctc.json_lines import read_rows
 
 CHOICES = ("accept", "fix", "skip")
+RULES = ("variant", "hide")
+_RULE_ID = "finding\t"
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,9 @@ class Decision:
 
     Attributes:
         id: The utterance's id.
-        decision: "accept", "fix" or "skip".
-        text: The transcript that was judged.
-        fixed: The new transcript of a "fix"; otherwise empty.
+        decision: "accept", "fix" or "skip"; of a rule "variant" or "hide".
+        text: The transcript that was judged; of a rule the written words.
+        fixed: The new transcript of a "fix"; of a rule the heard words; otherwise empty.
         reviewer: Who decided; empty if nobody was named.
         at: When, as ISO 8601 in UTC; empty if unknown.
         reason: Why, in a word, such as "bad audio".
@@ -41,6 +46,11 @@ class Decision:
     at: str = ""
     reason: str = ""
     comment: str = ""
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether it is about a finding wherever it occurs, not about an utterance."""
+        return self.decision in RULES
 
     def row(self) -> dict[str, str]:
         """Make the JSON object of the decision.
@@ -73,11 +83,21 @@ def parse_decision(row: dict[str, Any]) -> Decision:
     if not all(isinstance(value, str) for value in values.values()):
         raise ValueError("a field is not a string")
     decision = Decision(**values)
-    if decision.decision not in CHOICES:
-        raise ValueError(f"decision {decision.decision!r} is none of {', '.join(CHOICES)}")
+    if decision.decision not in CHOICES + RULES:
+        raise ValueError(f"decision {decision.decision!r} is none of {', '.join(CHOICES + RULES)}")
+    if decision.is_rule:
+        _check_rule(decision)
     if decision.decision == "fix" and not decision.fixed.split():
         raise ValueError(f"the fix of {decision.id!r} is empty; give the words that were said")
     return decision
+
+
+def _check_rule(rule: Decision) -> None:
+    """A rule names its words twice; they must agree, and a variant is one word for one word."""
+    if not rule.id.startswith(_RULE_ID) or rule.id.split("\t")[2:] != [rule.text, rule.fixed]:
+        raise ValueError(f"a {rule.decision!r} is about a finding, and {rule.id[:60]!r} is none")
+    if rule.decision == "variant" and not len(rule.text.split()) == len(rule.fixed.split()) == 1:
+        raise ValueError(f"{rule.text!r} and {rule.fixed!r} are not one word each, so no variants of each other")
 
 
 def read_decisions(paths: str | Path | Sequence[str | Path]) -> list[Decision]:
@@ -87,7 +107,7 @@ def read_decisions(paths: str | Path | Sequence[str | Path]) -> list[Decision]:
         paths: Files that the report's page exported, or a server's store (decisions.sqlite).
 
     Returns:
-        The last decision of each reviewer on each utterance, in the order of the files.
+        The last decision of each reviewer on each utterance, in the order of the files; rules too.
     """
     found: dict[tuple[str, str], Decision] = {}
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
