@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -193,7 +194,7 @@ class Judged:
         fitted = Calibration.fit(scores[known], list(kinds[known]), list(right))
         after = fitted(scores, list(kinds))
         rows = []
-        for low, high in zip(_EDGES, _EDGES[1:], strict=False):
+        for low, high in pairwise(_EDGES):
             inside = (scores >= low) & ((scores < high) | (high == 1.0))
             judged = inside[known]
             counts = [int(inside.sum()), int(judged.sum()), int(right[judged].sum())]

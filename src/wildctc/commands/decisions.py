@@ -62,4 +62,6 @@ def _check(options: argparse.Namespace) -> None:
     if action not in _WRITES and options.output:
         raise WildCTCError(f"{action} writes no file: no -o")
     if (action == "calibrate") != bool(options.probe):
-        raise WildCTCError("calibrate needs --probe PROBE.jsonl" if action == "calibrate" else "--probe is for calibrate")
+        raise WildCTCError(
+            "calibrate needs --probe PROBE.jsonl" if action == "calibrate" else "--probe is for calibrate"
+        )

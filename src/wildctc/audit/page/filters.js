@@ -10,6 +10,17 @@ const CHOICES = {
   conflict: "In conflict",
 };
 
+// Orders of the list. `suspicion` is that of the report.
+const ORDERS = {
+  suspicion: "Most suspicious first",
+  chance: "Most errors expected first",
+  unsure: "Least certain first",
+  place: "As in the manifest",
+  length: "Shortest first",
+  speaker: "By speaker",
+  recent: "Newest decision first",
+};
+
 class Filters {
   constructor(decisions, onchange) {
     this.decisions = decisions;
@@ -17,6 +28,7 @@ class Filters {
     byName("whose").hidden = !decisions.team.names.length;
     if (decisions.team.names.length) byName("whose").value = "mine";
     byName("decision").append(...Object.entries(CHOICES).map(([value, text]) => make("option", { value }, text)));
+    byName("order").append(...Object.entries(ORDERS).map(([value, text]) => make("option", { value }, text)));
     this.boxes = KINDS.map((kind) => {
       const box = make("input", { type: "checkbox", value: kind });
       const count = make("span", { class: "count" });
@@ -45,6 +57,7 @@ class Filters {
     byName("search").value = byName("speaker").value = byName("whose").value = "";
     byName("decision").value = "all";
     byName("score").value = 0;
+    byName("order").value = "suspicion";
     for (const { box } of this.boxes) box.checked = false;
     this.changed();
   }
@@ -58,13 +71,13 @@ class Filters {
     for (const n of numbers) byName("speaker").append(make("option", { value: n }, `${name(n)} (${counts.get(n)})`));
   }
 
-  // The rows that pass all filters, most suspicious first. If kinds of findings are chosen, only these count.
+  // The rows that pass all filters, in the chosen order. If kinds of findings are chosen, only these count.
   apply() {
     const least = Number(byName("score").value);
     const speaker = byName("speaker").value;
     const choice = byName("decision").value;
     const mine = byName("whose").value && this.decisions.team.name;
-    const words = fold(byName("search").value).split(/\s+/).filter(Boolean);
+    const words = this.words();
     const kinds = this.boxes.flatMap(({ box }, kind) => (box.checked ? [kind] : []));
     const passing = report.rows.filter(
       (row) =>
@@ -74,17 +87,55 @@ class Filters {
         words.every((word) => searchText(row).includes(word)),
     );
     this.boxes.forEach(({ count }, kind) => {
-      count.textContent = passing
-        .filter((row) => row.worst[kind] > 0 && row.worst[kind] >= least)
-        .length.toLocaleString("en");
+      const some = (row) => row.worst[kind] > 0 && row.worst[kind] >= least;
+      count.textContent = passing.reduce((sum, row) => sum + some(row), 0).toLocaleString("en");
     });
-    const score = kinds.length
-      ? (row) => Math.max(...kinds.map((kind) => row.worst[kind]))
-      : (row) => Math.max(...row.worst);
-    const rank = kinds.length ? score : (row) => row.suspicion;
-    return passing
-      .filter((row) => score(row) >= least && (!kinds.length || score(row) > 0))
-      .sort((a, b) => rank(b) - rank(a) || b.suspicion - a.suspicion || a.number - b.number);
+    const score = (row) => worstOf(row, kinds);
+    const rows = passing.filter((row) => score(row) >= least && (!kinds.length || score(row) > 0));
+    return this.sorted(rows, kinds.length ? score : null);
+  }
+
+  // The words of the search. They are found once all texts are there.
+  words() {
+    const words = fold(byName("search").value).split(/\s+/).filter(Boolean);
+    if (words.length && !report.complete) loadTexts().then(() => this.onchange(), (error) => say(error.message));
+    return report.complete ? words : [];
+  }
+
+  sorted(rows, score) {
+    const order = byName("order").value;
+    if (order === "suspicion" && !score && !hidden.size) return rows; // as they are in the report
+    const keys = {
+      suspicion: score ?? ((row) => row.suspicion),
+      chance: (row) => this.estimate(row, (p) => p),
+      unsure: (row) => this.estimate(row, (p) => p * (1 - p)),
+      place: (row) => -row.place,
+      length: (row) => -row.duration,
+      speaker: (row) => -row.speaker,
+      recent: (row) => Date.parse(this.decisions.shown(row)?.at ?? 0) || 0,
+    };
+    this.chance = ["chance", "unsure"].includes(order) ? calibrationOf(this.decisions).chance : null;
+    const found = rows.map((row) => [keys[order](row), row]);
+    found.sort(([a, one], [b, other]) => b - a || other.suspicion - one.suspicion || one.number - other.number);
+    return found.map(([, row]) => row);
+  }
+
+  // The sum of something over the findings of an utterance, by the probability that they are right.
+  estimate(row, value) {
+    const [kinds, scores] = findingsOf(row);
+    return scores.reduce((sum, score, i) => sum + value(this.chance(score, kinds[i])), 0);
+  }
+
+  get byDecision() {
+    return byName("order").value === "recent";
+  }
+
+  // What is above the list.
+  describe(count) {
+    const total = plural(report.rows.length, "utterance");
+    if (byName("search").value && !report.complete) return "Reading all texts…";
+    const order = ORDERS[byName("order").value];
+    return this.narrowed ? `${count.toLocaleString("en")} of ${total}` : `${total}, ${order.toLowerCase()}`;
   }
 
   decided(row, choice) {
@@ -105,6 +156,9 @@ class Filters {
 }
 
 const fold = (text) => text.normalize("NFC").toLowerCase();
+
+const worstOf = (row, kinds) =>
+  kinds.length ? Math.max(...kinds.map((kind) => row.worst[kind])) : Math.max(row.worst[0], row.worst[1], row.worst[2]);
 
 function searchText(row) {
   row.search ??= fold(`${row.id}\n${row.text}\n${row.heard}\n${speakerName(row)}`);
