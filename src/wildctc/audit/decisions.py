@@ -9,11 +9,13 @@ Its id is "finding", the kind, the written and the heard words, with tabs betwee
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from wildctc.audit.label_studio import from_label_studio
 from wildctc.audit.store import DecisionStore, is_store
 from wildctc.errors import WildCTCError
 from wildctc.json_lines import read_rows
@@ -104,7 +106,7 @@ def read_decisions(paths: str | Path | Sequence[str | Path]) -> list[Decision]:
     """Read decisions of one or several files.
 
     Args:
-        paths: Files that the report's page exported, or a server's store (decisions.sqlite).
+        paths: Files that the report's page exported, a server's store (decisions.sqlite), or exports of Label Studio.
 
     Returns:
         The last decision of each reviewer on each utterance, in the order of the files; rules too.
@@ -128,6 +130,22 @@ def read_decisions(paths: str | Path | Sequence[str | Path]) -> list[Decision]:
 
 def _rows(path: str | Path) -> Iterable[tuple[str, dict[str, Any]]]:
     if not is_store(path):
+        tasks = _tasks(path)
+        if tasks is not None:
+            return ((f"{path}, {place}", row) for place, row in from_label_studio(tasks))
         return ((f"{path}:{line}", row) for line, row in read_rows(path))
     with DecisionStore(path, read_only=True) as store:
         return [(f"{path}, row {row['number']}", row) for row in store.latest()[1] if row["decision"]]
+
+
+def _tasks(path: str | Path) -> list[Any] | None:
+    """What Label Studio exported: one JSON list, not a line for each decision."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            if file.read(1) != "[":
+                return None
+            file.seek(0)
+            found = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return None  # reading lines says what is wrong
+    return found if isinstance(found, list) else None

@@ -74,25 +74,34 @@ class Filters {
   // The rows that pass all filters, in the chosen order. If kinds of findings are chosen, only these count.
   apply() {
     const least = Number(byName("score").value);
+    const kinds = this.boxes.flatMap(({ box }, kind) => (box.checked ? [kind] : []));
+    const tests = this.tests();
+    const counts = [0, 0, 0];
+    const rows = [];
+    for (const row of report.rows) {
+      if (!tests.every((test) => test(row))) continue;
+      for (let kind = 0; kind < 3; kind++) if (row.worst[kind] > 0 && row.worst[kind] >= least) counts[kind]++;
+      const score = least || kinds.length ? worstOf(row, kinds) : 1;
+      if (score >= least && score > 0) rows.push(row);
+    }
+    this.boxes.forEach(({ count }, kind) => {
+      count.textContent = counts[kind].toLocaleString("en");
+    });
+    return this.sorted(rows, kinds);
+  }
+
+  // What a row must fulfil: a test for each filter that is used.
+  tests() {
     const speaker = byName("speaker").value;
     const choice = byName("decision").value;
     const mine = byName("whose").value && this.decisions.team.name;
     const words = this.words();
-    const kinds = this.boxes.flatMap(({ box }, kind) => (box.checked ? [kind] : []));
-    const passing = report.rows.filter(
-      (row) =>
-        (!speaker || row.speaker === Number(speaker)) &&
-        (!mine || this.decisions.team.assigned(row).includes(mine)) &&
-        this.decided(row, choice) &&
-        words.every((word) => searchText(row).includes(word)),
-    );
-    this.boxes.forEach(({ count }, kind) => {
-      const some = (row) => row.worst[kind] > 0 && row.worst[kind] >= least;
-      count.textContent = passing.reduce((sum, row) => sum + some(row), 0).toLocaleString("en");
-    });
-    const score = (row) => worstOf(row, kinds);
-    const rows = passing.filter((row) => score(row) >= least && (!kinds.length || score(row) > 0));
-    return this.sorted(rows, kinds.length ? score : null);
+    const tests = [];
+    if (speaker) tests.push((row) => row.speaker === Number(speaker));
+    if (mine) tests.push((row) => this.decisions.team.assigned(row).includes(mine));
+    if (choice !== "all") tests.push((row) => this.decided(row, choice));
+    if (words.length) tests.push((row) => words.every((word) => searchText(row).includes(word)));
+    return tests;
   }
 
   // The words of the search. They are found once all texts are there.
@@ -102,11 +111,12 @@ class Filters {
     return report.complete ? words : [];
   }
 
-  sorted(rows, score) {
+  sorted(rows, kinds) {
     const order = byName("order").value;
-    if (order === "suspicion" && !score && !hidden.size) return rows; // as they are in the report
+    if (order === "suspicion" && kinds.length) return byThousandths(rows, (row) => worstOf(row, kinds));
+    if (order === "suspicion" && !hidden.size) return rows; // as they are in the report
     const keys = {
-      suspicion: score ?? ((row) => row.suspicion),
+      suspicion: (row) => row.suspicion,
       chance: (row) => this.estimate(row, (p) => p),
       unsure: (row) => this.estimate(row, (p) => p * (1 - p)),
       place: (row) => -row.place,
@@ -115,9 +125,9 @@ class Filters {
       recent: (row) => Date.parse(this.decisions.shown(row)?.at ?? 0) || 0,
     };
     this.chance = ["chance", "unsure"].includes(order) ? calibrationOf(this.decisions).chance : null;
-    const found = rows.map((row) => [keys[order](row), row]);
-    found.sort(([a, one], [b, other]) => b - a || other.suspicion - one.suspicion || one.number - other.number);
-    return found.map(([, row]) => row);
+    const values = Float64Array.from(rows, keys[order]);
+    const places = Uint32Array.from(rows, (_, i) => i); // the sort is stable: equal ones stay by suspicion
+    return Array.from(places.sort((i, k) => values[k] - values[i] || i - k), (i) => rows[i]);
   }
 
   // The sum of something over the findings of an utterance, by the probability that they are right.
@@ -156,6 +166,13 @@ class Filters {
 }
 
 const fold = (text) => text.normalize("NFC").toLowerCase();
+
+// Sort by a number from 0 to 1 with three digits, the largest first; equal ones keep their order.
+function byThousandths(rows, value) {
+  const found = Array.from({ length: 1001 }, () => []);
+  for (const row of rows) found[1000 - Math.round(1000 * value(row))].push(row);
+  return found.flat();
+}
 
 const worstOf = (row, kinds) =>
   kinds.length ? Math.max(...kinds.map((kind) => row.worst[kind])) : Math.max(row.worst[0], row.worst[1], row.worst[2]);
