@@ -3,7 +3,8 @@
     python benchmarks/audit_scale.py [--utterances 100000] [--make 2000] [--long 6000] [--out DIR]
 
 Times `write_report` on `--make` made-up utterances with sound, with one and with two processes, interleaved. Then opens
-a report of `--utterances` without sound in Chromium, from disk and from a server, and times what a reviewer does. Then opens an utterance of `--long` words.
+a report of `--utterances` without sound in Chromium, from disk and from a server, and times what a reviewer does. Then
+opens an utterance of `--long` words.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def test_label_studio_gets_predictions_and_gives_decisions_back(probe, tmp_path)
     tasks = json.loads(exchange(probe, "label-studio", tmp_path / "t.json").read_text())
     result = tasks[0]["predictions"][0]["result"]
     assert result[0]["value"]["text"] == [SCRIPTS["english"].heard]
-    assert [r["value"]["labels"] for r in result[1:]] == [["changed"], ["extra"], ["missing"]] or len(result) == 4
+    assert sorted(r["value"]["labels"][0] for r in result[1:]) == ["changed", "extra", "missing"]
     config = ElementTree.parse(tmp_path / "t.xml").getroot()
     names = {element.get("name") for element in config.iter()}
     assert {r["from_name"] for r in result} <= names

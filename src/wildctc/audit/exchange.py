@@ -65,7 +65,7 @@ def _task(u: ProbedUtterance, decision: Decision | None) -> dict[str, Any]:
         }
         for i in issues_of(u)
     ]  # fmt: skip
-    data = {"id": u.id, "audio": u.audio, "text": u.text, "heard": u.heard, "speaker": u.speaker or ""}
+    data: dict[str, Any] = {"id": u.id, "audio": u.audio, "text": u.text, "heard": u.heard, "speaker": u.speaker or ""}
     data |= {"offset": u.offset, "duration": u.duration, "suspicion": round(suspicion(u), 3)}
     prediction = {"model_version": "wildctc", "result": [area(u.heard), *regions]}
     task: dict[str, Any] = {"data": data, "predictions": [prediction]}
