@@ -1,6 +1,8 @@
 // The application: connects the parts of the page, keeps the chosen utterance, and makes decisions.
 "use strict";
 
+const LATER = 1000; // milliseconds after which the texts are read that are not needed at once
+
 class App {
   constructor(decisions, team) {
     this.row = null;
@@ -41,7 +43,11 @@ class App {
     if (!this.decisions.store.kept) say("This browser cannot store decisions: export them before you close the page.");
     else if (this.decisions.store.unreadable)
       say(`The browser's store is damaged: ${plural(this.decisions.store.unreadable, "decision")} cannot be read.`);
-    if (this.needsTexts()) loadTexts().then(() => this.textsArrived(), (error) => say(error.message));
+    if (this.needsTexts()) setTimeout(() => this.readTexts(), report.complete ? 0 : LATER);
+  }
+
+  readTexts() {
+    loadTexts().then(() => this.textsArrived(), (error) => say(error.message));
   }
 
   // With a server, all texts are read only if something needs them.

@@ -115,19 +115,15 @@ class Filters {
     const order = byName("order").value;
     if (order === "suspicion" && kinds.length) return byThousandths(rows, (row) => worstOf(row, kinds));
     if (order === "suspicion" && !hidden.size) return rows; // as they are in the report
+    if (Object.hasOwn(FIXED_ORDERS, order)) return inOrder(rows, order);
     const keys = {
       suspicion: (row) => row.suspicion,
       chance: (row) => this.estimate(row, (p) => p),
       unsure: (row) => this.estimate(row, (p) => p * (1 - p)),
-      place: (row) => -row.place,
-      length: (row) => -row.duration,
-      speaker: (row) => -row.speaker,
       recent: (row) => Date.parse(this.decisions.shown(row)?.at ?? 0) || 0,
     };
     this.chance = ["chance", "unsure"].includes(order) ? calibrationOf(this.decisions).chance : null;
-    const values = Float64Array.from(rows, keys[order]);
-    const places = Uint32Array.from(rows, (_, i) => i); // the sort is stable: equal ones stay by suspicion
-    return Array.from(places.sort((i, k) => values[k] - values[i] || i - k), (i) => rows[i]);
+    return sortBy(rows, keys[order]);
   }
 
   // The sum of something over the findings of an utterance, by the probability that they are right.
@@ -167,6 +163,24 @@ class Filters {
 
 const fold = (text) => text.normalize("NFC").toLowerCase();
 
+// Orders that no decision changes. All rows are sorted once.
+const FIXED_ORDERS = { place: (row) => -row.place, length: (row) => -row.duration, speaker: (row) => -row.speaker };
+
+function inOrder(rows, order) {
+  report.orders ??= {};
+  report.orders[order] ??= sortBy(report.rows, FIXED_ORDERS[order]);
+  if (rows.length === report.rows.length) return [...report.orders[order]];
+  const inside = new Set(rows);
+  return report.orders[order].filter((row) => inside.has(row));
+}
+
+// Sort by a number, the largest first; equal ones keep their order.
+function sortBy(rows, value) {
+  const values = Float64Array.from(rows, value);
+  const places = Uint32Array.from(rows, (_, i) => i);
+  return Array.from(places.sort((i, k) => values[k] - values[i] || i - k), (i) => rows[i]);
+}
+
 // Sort by a number from 0 to 1 with three digits, the largest first; equal ones keep their order.
 function byThousandths(rows, value) {
   const found = Array.from({ length: 1001 }, () => []);
@@ -174,8 +188,13 @@ function byThousandths(rows, value) {
   return found.flat();
 }
 
-const worstOf = (row, kinds) =>
-  kinds.length ? Math.max(...kinds.map((kind) => row.worst[kind])) : Math.max(row.worst[0], row.worst[1], row.worst[2]);
+// The worst score of some kinds of findings; of all, if none is named.
+function worstOf({ worst }, kinds) {
+  let score = 0;
+  for (let kind = 0; kind < 3; kind++)
+    if (worst[kind] > score && (!kinds.length || kinds.includes(kind))) score = worst[kind];
+  return score;
+}
 
 function searchText(row) {
   row.search ??= fold(`${row.id}\n${row.text}\n${row.heard}\n${speakerName(row)}`);

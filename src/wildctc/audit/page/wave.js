@@ -17,7 +17,7 @@ class Wave {
     // labels are elements, not text on the canvas: they use the same fonts as the transcript, and stay sharp
     this.labels = make("div", { class: "labels", "aria-hidden": "true" });
     this.sheet = make("div", { class: "sheet" }, this.canvas, this.labels, this.mark, this.head);
-    this.element = make("div", { class: "wave", tabindex: "-1" }, this.sheet);
+    this.element = make("div", { class: "wave", tabindex: "0", role: "group", "aria-label": "Sound" }, this.sheet);
     this.element.addEventListener("pointerdown", (event) => this.press(event));
     this.element.addEventListener("scroll", () => this.drawSoon(), { passive: true });
     new ResizeObserver(() => this.draw()).observe(this.element);
