@@ -3,8 +3,8 @@
     python benchmarks/audit_keys.py REPORT TRUTH.jsonl [--utterances 15]
 
 TRUTH.jsonl has `id` and `truth` (or `text`) of each utterance. A reviewer who knows the truth corrects each utterance
-in the way that takes the fewest keys: accepts it, copies findings into the fix by digits or all at once (`h`), and types
-what is still wrong, with the browser's keys for moving by words. Hearing it is one key (space), which autoplay
+in the way that takes the fewest keys: accepts it, copies findings into the fix by digits or all at once (`h`), and
+types what is still wrong, with the browser's keys for moving by words. Hearing it is one key (space), which autoplay
 saves. Every key is pressed, and the decision that the page stored must be the truth.
 """
 

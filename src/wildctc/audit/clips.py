@@ -19,6 +19,7 @@ from wildctc.corpora.utterance import Utterance
 _PEAKS_PER_SECOND = 100
 _COLUMNS_PER_SECOND = 80  # of a spectrogram
 _BANDS = 64
+_BLOCK = 2000  # columns that are computed at once
 _HIGHEST = 8000.0  # Hz
 _RANGE = 65.0  # decibels below the loudest that are still shown
 _LEVELS = 16  # grey levels: a compressed spectrogram is then about a tenth of the sound
@@ -138,11 +139,15 @@ def spectrogram(wave: np.ndarray, rate: int) -> np.ndarray:
     padded = np.zeros(columns * hop + size, np.float32)
     padded[size // 2 : size // 2 + len(wave)] = wave[: len(padded) - size // 2]
     frames = np.lib.stride_tricks.sliding_window_view(padded, size)[: columns * hop : hop]
-    power = np.abs(np.fft.rfft(frames * np.hanning(size).astype(np.float32), axis=1).astype(np.complex64)) ** 2
+    window = np.hanning(size).astype(np.float32)
     top = min(_HIGHEST, rate / 2)
     mel = np.linspace(0, np.log1p(top / 700), _BANDS, endpoint=False)
-    starts = np.minimum((700 * np.expm1(mel) * size / rate).astype(int), power.shape[1] - 1)
-    bands = np.maximum.reduceat(power[:, : max(starts[-1] + 1, int(top * size / rate))], starts, axis=1)
+    starts = np.minimum((700 * np.expm1(mel) * size / rate).astype(int), size // 2)
+    stop = max(int(starts[-1]) + 1, int(top * size / rate))
+    bands = np.empty((columns, _BANDS), np.float32)
+    for first in range(0, columns, _BLOCK):  # an hour at once would take gigabytes
+        power = np.abs(np.fft.rfft(frames[first : first + _BLOCK] * window, axis=1)[:, :stop]) ** 2
+        bands[first : first + _BLOCK] = np.maximum.reduceat(power, starts, axis=1)
     decibels = 10 * np.log10(bands / max(float(bands.max()), 1e-12) + 1e-12)
     level = np.clip(1 + decibels / _RANGE, 0, 1)
     return (np.round(level * (_LEVELS - 1)) * (255 // (_LEVELS - 1))).astype(np.uint8).T[::-1]

@@ -102,7 +102,7 @@ class Wave {
     this.pen.fillRect(Math.round(this.x(time)), top, 1, height);
   }
 
-  // The picture is of all of the sound; dark is loud, in both colour schemes light ground is silence.
+  // The picture is of all of the sound. Loud is dark on a light page, and light on a dark one.
   drawSpectrogram() {
     const { picture } = this.detail;
     if (!picture) return;
@@ -112,7 +112,8 @@ class Wave {
       this.picture.src = picture;
     }
     if (!this.picture.complete || !this.picture.naturalWidth) return;
-    this.pen.filter = "invert(1)";
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    this.pen.filter = dark ? "none" : "invert(1)";
     this.pen.drawImage(this.picture, 0, 0, this.width, WAVE.sound);
     this.pen.filter = "none";
   }
