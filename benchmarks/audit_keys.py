@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("truth", type=Path)
     parser.add_argument("--utterances", type=int, default=15)
     options = parser.parse_args()
-    truth = {row["id"]: row.get("truth", row["text"]) for _, row in read_rows(options.truth)}
+    truth = {row["id"]: row.get("truth", row.get("text")) for _, row in read_rows(options.truth)}
     with chromium() as browser:
         window = Window(browser)
         window.open(options.report)
@@ -93,16 +93,14 @@ def typed(text: str, truth: str) -> list[str]:
     before, after = text.split(), truth.split()
     changes = [c for c in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if c[0] != "equal"]
     for _, i, j, k, l in reversed(changes):  # from the end, so that earlier places stay where they are
-        there = ["Control+Home", *["Control+ArrowRight"] * i]
-        back = ["Control+End", *["Control+ArrowLeft"] * (len(before) - i)]
-        keys += min(there, back, key=len)
-        if i == len(before):
-            keys += ["Space"] if before else []
-        keys += ["Control+Delete"] * (j - i)
-        words = " ".join(after[k:l])
-        keys += [("Space" if char == " " else char) for char in words]
-        if words and i < len(before):
-            keys.append("Space")
+        there = ["Control+Home", *["Control+ArrowRight"] * i]  # to the end of the word before
+        back = ["Control+End", *["Control+ArrowLeft"] * (len(before) - i)]  # to the start of the word
+        words = [("Space" if char == " " else char) for char in " ".join(after[k:l])]
+        forward = len(there) <= len(back)
+        keys += (there if forward else back) + ["Control+Delete"] * (j - i)
+        at_end = (forward and i > 0) or i == len(before)
+        keys += ["Space", *words] if words and at_end else words
+        keys += ["Space"] if words and not at_end and i == j else []
     return keys
 
 

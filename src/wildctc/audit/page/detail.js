@@ -170,12 +170,20 @@ class Detail {
     this.scroll.scrollTop = 0;
   }
 
+  // The findings of speech that is not written, by the word before which it belongs.
+  findGaps() {
+    this.gapsOf = this.row.issues;
+    this.gaps = new Map();
+    this.row.issues.forEach(({ kind, word, score }, number) => {
+      if (kind === "missing" && score >= 0.5 && !this.gaps.has(word)) this.gaps.set(word, number);
+    });
+  }
+
   // A mark before a word (or at the end) where speech is not written.
   missing(word) {
-    const number = this.row.issues.findIndex(
-      (issue) => issue.kind === "missing" && issue.word === word && issue.score >= 0.5,
-    );
-    if (number < 0) return null;
+    if (this.gapsOf !== this.row.issues) this.findGaps();
+    const number = this.gaps.get(word);
+    if (number === undefined) return null;
     const { heard, score } = this.row.issues[number];
     const title = `Speech that is not written here${heard ? `: ${heard}` : ""} (${score.toFixed(2)})`;
     const mark = make(
