@@ -181,9 +181,8 @@ def time_long(browser: Any, folder: Path) -> None:
         words = window.run("app.row.words.length")
         busy = window.busy()
         window.context.close()
-    print(
-        f"an utterance of {words:,} words: shown after {took:.2f} s, {busy:.2f} s of processor time; milliseconds: {', '.join(times)}"
-    )
+    shown = f"{took:.2f} s, {busy:.2f} s of processor time"
+    print(f"an utterance of {words:,} words: shown after {shown}; milliseconds: {', '.join(times)}")
 
 
 if __name__ == "__main__":

@@ -194,14 +194,9 @@ class Detail {
     return make("bdi", {}, mark, " ");
   }
 
-  // The model's own transcript. Words that are not in the written transcript are marked.
+  // The model's own transcript.
   showHeard() {
-    const written = this.row.text.split(" "),
-      heard = this.row.heard.split(" ");
-    const same = new Set(commonWords(written, heard).map(([, place]) => place));
-    this.heard.replaceChildren(
-      ...heard.flatMap((word, i) => [i ? " " : "", same.has(i) ? word : make("mark", {}, word)]),
-    );
+    this.heard.replaceChildren(...heardParts(this.row));
     if (!this.row.heard) this.heard.replaceChildren(make("em", {}, "nothing"));
   }
 

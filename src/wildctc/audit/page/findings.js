@@ -64,3 +64,17 @@ function findingLine(issue, number, play, take) {
   const score = make("span", { class: "score", title: "0 to 1" }, issue.score.toFixed(2));
   return make("li", {}, make("span", { class: "what" }, sign, " ", ...differenceOf(issue)), score, listen, copy);
 }
+
+// What was heard. Words that are not in the written transcript are marked; all between them is one piece of text.
+function heardParts(row) {
+  const heard = row.heard.split(" ");
+  const same = new Set(commonWords(row.text.split(" "), heard).map(([, place]) => place));
+  const parts = [""];
+  heard.forEach((word, i) => {
+    const text = `${i ? " " : ""}${same.has(i) ? word : ""}`;
+    if (typeof parts.at(-1) === "string") parts[parts.length - 1] += text;
+    else parts.push(text);
+    if (!same.has(i)) parts.push(make("mark", {}, word));
+  });
+  return parts;
+}

@@ -1,7 +1,7 @@
 // Which words two texts have in common.
 "use strict";
 
-const BAND = 400; // how far the places of equal words may differ, beyond the difference in length
+const BAND = 100; // how far the places of equal words may differ, beyond the difference in length
 
 // The pairs of places of a longest common subsequence: [[place in a, place in b], …]. Only a band around the diagonal is
 // looked at, so that texts of 6,000 words take milliseconds.
