@@ -82,7 +82,7 @@ def try_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | RowError]
         Line numbers, from 1, with the object, or with the error of a line that is not a JSON object.
     """
     for line, text in try_lines(path):
-        yield line, text if isinstance(text, RowError) else _parse_object(text, Path(path), line)
+        yield line, text if isinstance(text, RowError) else parse_object(text, Path(path), line)
 
 
 def try_lines(path: str | Path) -> Iterator[tuple[int, str | RowError]]:
@@ -118,7 +118,17 @@ def _strict(found: Iterator[tuple[int, _T | RowError]]) -> Iterator[tuple[int, _
         yield line, row
 
 
-def _parse_object(text: str, path: Path, line: int) -> dict[str, Any] | RowError:
+def parse_object(text: str, path: Path, line: int) -> dict[str, Any] | RowError:
+    """Parse a line of a file of JSON lines.
+
+    Args:
+        text: The line.
+        path: The file, for messages.
+        line: Its number, from 1.
+
+    Returns:
+        The object, or the error.
+    """
     try:
         row = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -33,10 +33,12 @@ def apply(folder, rows, decisions, out="out.jsonl"):
     return main(words)
 
 
-def test_a_fix_changes_the_text_and_nothing_else(tmp_path, capsys):
-    decisions = [fix("a", "selamat pagi ann", "selamat petang ann"), accept("b", "apa berita")]
+def test_a_fix_changes_the_text_keeps_the_old_one_and_says_who_and_when(tmp_path, capsys):
+    by = {"reviewer": "ann", "at": "2026-11-18T10:00:00.000Z"}
+    decisions = [fix("a", "selamat pagi ann", "selamat petang ann") | by, accept("b", "apa berita") | by]
     assert apply(tmp_path, ROWS, decisions) == 0
-    changed = [ROWS[0] | {"text": "selamat petang ann"}, ROWS[1], ROWS[2]]
+    kept = {"text_before": "selamat pagi ann", "fixed_by": "ann", "fixed_at": by["at"]}
+    changed = [ROWS[0] | {"text": "selamat petang ann"} | kept, ROWS[1], ROWS[2]]
     assert read_rows(tmp_path / "out.jsonl") == changed
     out = capsys.readouterr().out
     assert "a: pagi → petang" in out
@@ -89,6 +91,13 @@ def test_applying_twice_changes_nothing_more(tmp_path, capsys):
     assert apply(tmp_path, once, decisions, "twice.jsonl") == 0
     assert read_rows(tmp_path / "twice.jsonl") == once
     assert "1 already had their fix" in capsys.readouterr().out
+
+
+def test_the_text_before_all_fixes_is_kept(tmp_path):
+    assert apply(tmp_path, ROWS, [fix("c", "terima kasih", "terima kasih ben")]) == 0
+    once = read_rows(tmp_path / "out.jsonl")
+    assert apply(tmp_path, once, [fix("c", "terima kasih ben", "kasih ben")], "twice.jsonl") == 0
+    assert read_rows(tmp_path / "twice.jsonl")[2] == ROWS[2] | {"text": "kasih ben", "text_before": "terima kasih"}
 
 
 def test_words_that_are_not_fixed_keep_capitals_and_punctuation(tmp_path):
@@ -164,6 +173,7 @@ def test_cuts_are_corrected_in_their_supervisions(tmp_path):
     assert len(result.fixed) == 2
     texts = {u.id: u.text for u in load_manifest(tmp_path / "out.jsonl.gz")}
     assert texts == {"one": "dua", "s0": "word 0", "s1": "word one"}
+    assert dict(load_manifest(tmp_path / "out.jsonl.gz")[0].fields)["text_before"] == "satu"
 
 
 def test_a_cut_without_a_transcript_gets_one_that_lhotse_reads(tmp_path):

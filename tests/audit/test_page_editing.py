@@ -184,3 +184,18 @@ def test_a_loop_plays_a_word_again_and_speed_goes_from_half_to_double(page):
     assert sorted(speeds) == [0.5, 0.75, 1, 1.25, 1.5, 2]
     page.press("Shift+R")
     assert page.text("[title^='Playing speed']") == "0.75×"
+
+
+def test_one_key_copies_all_findings_and_two_keys_fix_an_utterance(page):
+    page.choose("english")
+    page.press("h")
+    assert value(page) == SCRIPTS["english"].heard
+    page.press("Enter")
+    assert page.run(MADE) == {"english": ["fix", SCRIPTS["english"].heard]}
+    page.choose("hindi")
+    page.press("f", "Alt+Digit0", "Enter")
+    assert page.run(MADE)["hindi"] == ["fix", SCRIPTS["hindi"].heard]
+    page.choose("clean")
+    page.press("h")
+    assert "Nothing was heard differently" in page.text("#toast")
+    assert not page.page.is_visible("textarea")

@@ -11,12 +11,17 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from matplotlib.image import imread
 from support.probes import RATE, SCRIPTS, probed, voice, write
 from support.tones import make_corpus, read_rows, write_rows
 
-from wildctc.audit.clips import outline
-from wildctc.audit.report import KINDS, LEAST_SCORE, ROWS_PER_FILE, write_report
+from wildctc.audit.building import DETAILS_PER_FILE, TEXTS_PER_FILE
+from wildctc.audit.calibration import LEAST_SCORE
+from wildctc.audit.clips import outline, spectrogram
+from wildctc.audit.entries import KINDS
+from wildctc.audit.report import write_report
 from wildctc.cli import main
+from wildctc.errors import WildCTCError
 from wildctc.probe.issues import issues_of, suspicion
 
 PAGE = {file.name: file.read_text("utf-8") for file in resources.files("wildctc.audit").joinpath("page").iterdir()}
@@ -30,10 +35,15 @@ def values(folder, name):
     return json.loads(f"[{found[1]}]")
 
 
-def rows_of(folder, name="rows-0000"):
-    """The rows by the utterances' ids, as dicts."""
-    names = ["id", "speaker", "text", "heard", "suspicion", "duration", "audio", "offset", "shade", "words", "issues"]
-    return {row[0]: dict(zip(names, row, strict=True)) for row in values(folder, name)[1]}
+def rows_of(folder):
+    """All that the page shows, by the utterances' ids, as dicts."""
+    names = ["id", "number", "speaker", "suspicion", "duration", "checksum", "kinds", "scores"]
+    index = [dict(zip(names, row, strict=True)) for row in zip(*values(folder, "index-0000")[1], strict=True)]
+    names = ["text", "heard", "issues", "audio", "offset", "shade", "words", "tokens", "sounds", "peaks", "loudest"]
+    names += ["picture", "file"]
+    files = sorted(path.stem for path in (folder / "data").glob("details-*.js"))
+    details = [dict(zip(names, row, strict=True)) for file in files for row in values(folder, file)[1]]
+    return {row["id"]: row | detail for row, detail in zip(index, details, strict=True)}
 
 
 @pytest.fixture
@@ -61,7 +71,8 @@ def test_rows_hold_what_the_probe_found(tmp_path, utterances):
         assert (row["text"], row["heard"]) == (u.text, u.heard)
         assert info["speakers"][row["speaker"]] == (u.speaker or "")
         assert row["suspicion"] == pytest.approx(suspicion(u), abs=1e-3)
-        assert [KINDS[issue[0]] for issue in row["issues"]] == [issue.kind for issue in issues_of(u, LEAST_SCORE)]
+        assert [KINDS[kind] for kind in row["kinds"]] == [issue.kind for issue in issues_of(u, LEAST_SCORE)]
+        assert row["scores"] == [pytest.approx(issue.score, abs=1e-3) for issue in issues_of(u, LEAST_SCORE)]
         assert [issue[-1] for issue in row["issues"]] == [issue.heard for issue in issues_of(u, LEAST_SCORE)]
 
 
@@ -77,7 +88,7 @@ def test_places_are_counted_in_utf16_units_as_in_javascript(tmp_path, utterances
     assert len(row["shade"]) == len(units) // 2
     flag = next(word for word in row["words"] if part(*word[:2]) == "🇲🇾")
     assert row["shade"][flag[0] : flag[1]] == "9999"
-    assert {part(*issue[1:3]) for issue in row["issues"]} == {"happy", "🇲🇾"}
+    assert {part(*issue[:2]) for issue in row["issues"]} == {"happy", "🇲🇾"}
 
 
 def test_scripts_contain_nothing_that_could_end_a_script_element(tmp_path):
@@ -85,22 +96,53 @@ def test_scripts_contain_nothing_that_could_end_a_script_element(tmp_path):
     probe = write(tmp_path, [probed("</script>", text, speaker="<b>")])
     probe.write_text(probe.read_text("utf-8").replace("?", "\\ud800"), "utf-8")  # half a surrogate pair
     write_report(probe, tmp_path / "report")
-    for path in (tmp_path / "report/data").iterdir():
+    for path in (tmp_path / "report/data").glob("*.js"):
         content = path.read_bytes()
         assert not any(mark in content for mark in (b"<", "\u2028".encode(), "\u2029".encode()))
     assert rows_of(tmp_path / "report")["</script>"]["text"] == text.replace("?", "\ud800")
 
 
-def test_many_utterances_are_written_in_pieces(tmp_path):
-    utterances = [probed(f"u{i}", "ab", audio="gone.wav") for i in range(ROWS_PER_FILE + 1)]
-    report = write_report(write(tmp_path, utterances), tmp_path / "report")
-    assert report.silent == ROWS_PER_FILE + 1
+@pytest.mark.parametrize("workers", [0, 2])
+def test_many_utterances_are_written_in_pieces_most_suspicious_first(tmp_path, workers):
+    count = TEXTS_PER_FILE + 1
+    made = [probed(f"u{i}", "ab cd", {0: "ac"} if i % 3 == 0 else {}, audio="gone.wav") for i in range(count)]
+    report = write_report(write(tmp_path, made), tmp_path / "report", workers=workers)
+    assert report.silent == count
     [info] = values(tmp_path / "report", "report")
-    assert (info["utterances"], info["rowFiles"]) == (ROWS_PER_FILE + 1, 2)
-    assert list(rows_of(tmp_path / "report", "rows-0001")) == [f"u{ROWS_PER_FILE}"]
-    number, details = values(tmp_path / "report", f"details-{ROWS_PER_FILE // info['perDetails']:04d}")
-    assert number == ROWS_PER_FILE // info["perDetails"]
-    assert len(details) == 1
+    assert info["utterances"] == count
+    assert info["files"] == {"index": 1, "texts": 2, "details": -(-count // DETAILS_PER_FILE)}
+    assert [row["number"] for row in rows_of(tmp_path / "report").values()] == sorted(
+        range(count), key=lambda i: (i % 3 > 0, i)
+    )
+    number, texts = values(tmp_path / "report", "texts-0001")
+    assert (number, len(texts)) == (1, 1)
+
+
+def test_several_processes_write_the_same_bytes_as_one(tmp_path):
+    audio = {i: "" if i % 100 == 7 else "gone.wav" for i in range(420)}
+    made = [probed(f"u{i}", "ab cd", {i % 2: "ac"}, speaker=f"s{i % 7}", audio=audio[i]) for i in audio]
+    probe = write(tmp_path, made)
+    for workers in (1, 2):
+        write_report(probe, tmp_path / f"{workers}/report", workers=workers)
+    one, two = (sorted((tmp_path / n / "report").rglob("*.*")) for n in "12")
+    assert [path.relative_to(tmp_path / "1") for path in one] == [path.relative_to(tmp_path / "2") for path in two]
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(one, two, strict=True))
+    lines = probe.read_text().splitlines()
+    probe.write_text("\n".join([*lines[:300], "not JSON", *lines[300:]]))
+    with pytest.raises(WildCTCError, match=f"{probe}:301: not JSON"):
+        write_report(probe, tmp_path / "3", workers=2)
+
+
+def test_a_spectrogram_shows_a_tone_at_its_height(tmp_path):
+    time = np.arange(RATE) / RATE
+    low, high = (spectrogram(np.sin(2 * np.pi * f * time).astype(np.float32), RATE) for f in (300, 3000))
+    assert low.shape == (64, 80)
+    assert low[:, 40].argmax() - high[:, 40].argmax() > 20  # high frequencies are first
+    assert low.max() == 255
+    assert spectrogram(np.zeros(10, np.float32), 8000).max() == 0
+    write_report(write(tmp_path, [probed("a", "ab")]), tmp_path / "report")
+    picture = tmp_path / "report" / rows_of(tmp_path / "report")["a"]["picture"]
+    assert imread(picture).shape[0] == 64
 
 
 def test_a_file_that_is_one_utterance_is_copied_as_it_is(tmp_path):
@@ -170,9 +212,9 @@ def test_utterances_without_sound_are_reported_and_still_shown(tmp_path, capsys)
 def test_unwritten_sounds_have_their_time(tmp_path):
     utterance = probed("a", "ab cd", missing={1: "ef"})
     write_report(write(tmp_path, [utterance]), tmp_path / "report")
-    _, sounds, heard, *_ = values(tmp_path / "report", "details-0000")[1][0]
-    assert sounds == [[pytest.approx(utterance.tokens[2].start, abs=1e-3), 0.9, "ef"]]
-    assert heard == ["ab", "cd"]
+    row = rows_of(tmp_path / "report")["a"]
+    assert row["sounds"] == [[pytest.approx(utterance.tokens[2].start, abs=1e-3), 0.9, "ef"]]
+    assert [word[-1] for word in row["words"]] == ["ab", "cd"]
 
 
 def test_what_could_not_be_probed_is_listed(tmp_path, utterances, capsys):

@@ -37,6 +37,7 @@ def settle(
     """Choose one decision for each utterance.
 
     Reviewers disagree if one accepts and another fixes, or if their fixes are different. A skip disagrees with nobody.
+    Rules are left out.
 
     Args:
         decisions: At most one of each reviewer on each utterance; of equally new ones the last counts.
@@ -48,7 +49,8 @@ def settle(
     """
     by_id: dict[str, list[Decision]] = defaultdict(list)
     for decision in decisions:
-        by_id[decision.id].append(decision)
+        if not decision.is_rule:
+            by_id[decision.id].append(decision)
     settled = Settled()
     for id, given in by_id.items():
         judged = [d for d in given if d.decision != "skip"] or given
@@ -67,6 +69,41 @@ def settle(
         else:
             settled.decisions[id] = chosen
     return settled
+
+
+def settle_rules(decisions: Iterable[Decision]) -> list[Decision]:
+    """Choose one rule for each recurring finding.
+
+    Args:
+        decisions: Decisions of any kind.
+
+    Returns:
+        The newest rule about each finding; of equally new ones the last.
+    """
+    found: dict[str, Decision] = {}
+    for rule in sorted((d for d in decisions if d.is_rule), key=lambda d: d.at):
+        found[rule.id] = rule
+    return list(found.values())
+
+
+def variant_groups(decisions: Iterable[Decision]) -> list[list[str]]:
+    """Collect the accepted variants: words that are the same word, written differently.
+
+    Args:
+        decisions: Decisions of any kind.
+
+    Returns:
+        Groups of at least two spellings. A spelling is in one group only: "a b" and "b c" become "a b c".
+    """
+    groups: dict[str, list[str]] = {}
+    for rule in settle_rules(decisions):
+        if rule.decision != "variant":
+            continue
+        first, second = (groups.setdefault(word, [word]) for word in (rule.text, rule.fixed))
+        if first is not second:
+            first += second
+            groups |= dict.fromkeys(second, first)
+    return sorted({id(group): sorted(group) for group in groups.values() if len(group) > 1}.values())
 
 
 def kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
@@ -99,12 +136,14 @@ class Summary:
         hourly: Reviewer → decisions per hour of work, without pauses of over five minutes; None if it is not known.
         pairs: Two reviewers, how many utterances both decided, the share on which they agree, and κ.
         conflicts: Ids of utterances on which reviewers disagree.
+        rules: How many recurring findings are "variant" or "hide".
     """
 
     reviewers: dict[str, Counter[str]]
     hourly: dict[str, float | None]
     pairs: list[tuple[str, str, int, float, float | None]]
     conflicts: list[str]
+    rules: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         rows = [
@@ -123,7 +162,8 @@ class Summary:
                 for a, b, n, share, value in self.pairs
             ]
             lines += ["", table(["two reviewers", "utterances", "agree", "κ"], rows)]
-        return "\n".join([*lines, "", f"conflicts: {len(self.conflicts):,}"])
+        rules = [f"recurring findings: {self.rules['variant']:,} are variants, {self.rules['hide']:,} are hidden"]
+        return "\n".join([*lines, "", *(rules if self.rules else []), f"conflicts: {len(self.conflicts):,}"])
 
 
 def summarise(decisions: Sequence[Decision]) -> Summary:
@@ -137,7 +177,8 @@ def summarise(decisions: Sequence[Decision]) -> Summary:
     """
     by_reviewer: dict[str, dict[str, Decision]] = defaultdict(dict)
     for decision in decisions:
-        by_reviewer[decision.reviewer][decision.id] = decision
+        if not decision.is_rule:
+            by_reviewer[decision.reviewer][decision.id] = decision
     by_reviewer = dict(sorted(by_reviewer.items()))
     pairs = []
     for (a, first), (b, second) in combinations(by_reviewer.items(), 2):
@@ -149,6 +190,7 @@ def summarise(decisions: Sequence[Decision]) -> Summary:
         {name: _hourly([d.at for d in own.values()]) for name, own in by_reviewer.items()},
         pairs,
         settle(decisions).conflicts,
+        Counter(rule.decision for rule in settle_rules(decisions)),
     )
 
 

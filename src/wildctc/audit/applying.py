@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wildctc.audit.decisions import Decision
 from wildctc.corpora.manifest import read_utterances
-from wildctc.corpora.rewriting import move_audio, set_text, write_manifest
+from wildctc.corpora.rewriting import add_fields, move_audio, set_text, write_manifest
 from wildctc.corpora.utterance import Utterance
 from wildctc.errors import WildCTCError
 from wildctc.files import check_writable
@@ -52,7 +52,9 @@ class AppliedDecisions:
 def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output: str | Path) -> AppliedDecisions:
     """Write a manifest with the fixed transcripts. All other fields stay as they are.
 
-    Only the weights of the words of a fixed transcript are removed: they belong to the old words.
+    A fixed transcript gets the field `text_before`, and, as far as they are known, `fixed_by`, `fixed_at`,
+    `fix_reason`
+    and `fix_comment`. Only the weights of the words of a fixed transcript are removed: they belong to the old words.
 
     A decision is refused if the manifest's transcript is no longer the one that was judged; the others are applied.
     Words that a fix does not change keep their capitals and punctuation. If either the page or the manifest is in
@@ -78,12 +80,26 @@ def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output
                 text = _decide(utterance, decisions[utterance.id], result)
                 if text != utterance.text:
                     set_text(row, n, text)
+                    add_fields(row, n, _provenance(utterance, decisions[utterance.id]))
         move_audio(row, manifest, output)
     result.unknown = [id for id in decisions if id not in seen]
     if len(result.unknown) == len(decisions):
         raise WildCTCError(f"no decision is about an utterance of {manifest}; the first: {result.unknown[0]!r}")
     write_manifest(output, [row for row, _ in rows])
     return result
+
+
+def _provenance(utterance: Utterance, decision: Decision) -> dict[str, str]:
+    """What the new manifest says about a fix. The transcript before all fixes is kept if there are several."""
+    first = dict(utterance.fields).get("text_before")
+    said = {
+        "text_before": first if isinstance(first, str) else utterance.text,
+        "fixed_by": decision.reviewer,
+        "fixed_at": decision.at,
+        "fix_reason": decision.reason,
+        "fix_comment": decision.comment,
+    }
+    return {name: value for name, value in said.items() if value or name == "text_before"}
 
 
 def _in_the_manifests_case(utterances: list[Utterance], decisions: dict[str, Decision]) -> dict[str, Decision]:

@@ -37,7 +37,10 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.audit.applying import apply_decisions
     from wildctc.audit.decisions import read_decisions
 
-    settled = settle(read_decisions(options.decisions), options.conflicts, _ask)
+    found = read_decisions(options.decisions)
+    if all(decision.is_rule for decision in found):
+        raise WildCTCError(f"{options.decisions[0]}: no decisions on utterances in it, only on recurring findings")
+    settled = settle(found, options.conflicts, _ask)
     if settled.conflicts:
         _log.warning("reviewers disagree on %s; --conflicts %s", name_some(settled.conflicts), options.conflicts)
     if settled.open:

@@ -9,32 +9,59 @@ from pathlib import Path
 from wildctc.commands.options import Add
 from wildctc.terminal import printable
 
+_WRITES = {"merge": "OUT.jsonl", "variants": "VARIANTS.txt"}  # actions that write a file
+
 
 def register(add: Add) -> None:
-    p = add(
-        "decisions", run, "Merge decisions of several reviewers, or report who did how much and how well they agree."
-    )
-    p.add_argument("action", choices=("merge", "report"), help="merge: write one file; report: print tables")
+    p = add("decisions", run, "Merge decisions of several reviewers, and report on them.")
+    p.add_argument(
+        "action", choices=("merge", "report", "variants", "calibrate"),
+        help="merge: write one file; report: who did how much, and how well they agree; variants: write the accepted "
+        "variants as a lexicon; calibrate: how good the scores of a probe were",
+    )  # fmt: skip
     p.add_argument(
         "decisions", metavar="DECISIONS", nargs="+", help="files that the page exported, or a server's decisions.sqlite"
     )
-    p.add_argument("-o", "--output", metavar="OUT.jsonl", help="of merge: the file to write")
+    p.add_argument("-o", "--output", metavar="OUT", help="of merge and variants: the file to write")
+    p.add_argument("--probe", metavar="PROBE.jsonl", help="of calibrate: the probe that was audited")
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.audit.agreement import summarise
+    from wildctc.audit.agreement import summarise, variant_groups
+    from wildctc.audit.calibration import calibrate
     from wildctc.audit.decisions import read_decisions
-    from wildctc.errors import WildCTCError
     from wildctc.files import check_writable, write_text
 
-    if (options.action == "merge") != bool(options.output):
-        raise WildCTCError("merge needs -o OUT.jsonl" if options.action == "merge" else "report writes no file: no -o")
-    if options.output:
-        for path in options.decisions:
-            check_writable(Path(options.output), source=path)
+    _check(options)
+    for path in options.decisions if options.output else []:
+        check_writable(Path(options.output), source=path)
     found = read_decisions(options.decisions)
-    if options.output:
+    if options.action == "merge":
         lines = (json.dumps(decision.row(), ensure_ascii=False) + "\n" for decision in found)
         write_text(Path(options.output), "".join(lines))
-        print(f"{options.output}: {len(found):,} decisions on {len({d.id for d in found}):,} utterances\n")
-    print(printable(str(summarise(found))))
+        rules = sum(d.is_rule for d in found)
+        utterances = len({d.id for d in found if not d.is_rule})
+        also = f", {rules:,} on recurring findings" if rules else ""
+        print(f"{options.output}: {len(found) - rules:,} decisions on {utterances:,} utterances{also}\n")
+    if options.action == "variants":
+        groups = variant_groups(found)
+        write_text(Path(options.output), "".join(f"{' '.join(group)}\n" for group in groups))
+        print(f"{options.output}: {len(groups):,} words with {sum(map(len, groups)):,} spellings")
+    elif options.action == "calibrate":
+        print(printable(str(calibrate(options.probe, found))))
+    else:
+        print(printable(str(summarise(found))))
+
+
+def _check(options: argparse.Namespace) -> None:
+    from wildctc.errors import WildCTCError
+
+    action = options.action
+    if action in _WRITES and not options.output:
+        raise WildCTCError(f"{action} needs -o {_WRITES[action]}")
+    if action not in _WRITES and options.output:
+        raise WildCTCError(f"{action} writes no file: no -o")
+    if (action == "calibrate") != bool(options.probe):
+        raise WildCTCError(
+            "calibrate needs --probe PROBE.jsonl" if action == "calibrate" else "--probe is for calibrate"
+        )

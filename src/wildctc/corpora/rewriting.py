@@ -26,6 +26,21 @@ def set_text(row: Row, number: int, text: str) -> None:
     _holder(row, number, make=True)["text"] = text
 
 
+def add_fields(row: Row, number: int, fields: dict[str, str]) -> None:
+    """Add fields about a transcript: to the row, or to `custom` of the cut's supervision.
+
+    Args:
+        row: The row of a manifest; it is changed.
+        number: Which utterance of the row, from 0.
+        fields: Their names and values.
+    """
+    holder = _holder(row, number, make=True)
+    if _is_cut(row):
+        holder["custom"] = {**(holder.get("custom") or {}), **fields}
+    else:
+        row.update(fields)
+
+
 def set_weights(row: Row, number: int, weights: Sequence[float] | None) -> None:
     """Set the weights of a transcript's words.
 

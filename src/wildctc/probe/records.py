@@ -178,10 +178,19 @@ def stream_probe(path: str | Path) -> tuple[dict[str, Any], Iterator[ProbedUtter
     _, first = next(rows, (0, None))
     if first is None:
         raise WildCTCError(f"{path}: empty; make it with `wildctc probe`")
-    return _settings(first, path), _entries(rows, path)
+    return read_settings(first, path), _entries(rows, path)
 
 
-def _settings(row: dict[str, Any], path: str | Path) -> dict[str, Any]:
+def read_settings(row: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """Check the first row of a probe file.
+
+    Args:
+        row: The row.
+        path: The file, for messages.
+
+    Returns:
+        What the probe was made with.
+    """
     settings = row.get("probe")
     if not isinstance(settings, dict):
         raise WildCTCError(f'{path}: not a probe (no {{"probe": …}} in its first line); make it with `wildctc probe`')
@@ -193,16 +202,46 @@ def _settings(row: dict[str, Any], path: str | Path) -> dict[str, Any]:
 def _entries(rows: Iterator[tuple[int, dict[str, Any]]], path: str | Path) -> Iterator[ProbedUtterance | NotProbed]:
     lines: dict[str, int] = {}  # id → its line
     for line, row in rows:
-        try:
-            if (id := str(row["id"])) in lines:
-                raise ValueError(f"the id {id[:40]!r} is also in line {lines[id]}; ids must differ")
-            lines[id] = line
-            if "left_out" in row:
-                yield NotProbed(str(row["id"]), str(row["left_out"]))
-            else:
-                yield _from_row(row)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise WildCTCError(f"{path}:{line}: not a row of a probe ({error}); make it with `wildctc probe`") from None
+        entry = parse_entry(path, line, row)
+        note_line(path, line, entry.id, lines)
+        yield entry
+
+
+def parse_entry(path: str | Path, line: int, row: dict[str, Any]) -> ProbedUtterance | NotProbed:
+    """Convert a row of a probe file, after the first.
+
+    Args:
+        path: The file, for messages.
+        line: The number of the line, for messages.
+        row: The row.
+
+    Returns:
+        The utterance, or that it could not be probed.
+    """
+    try:
+        if "left_out" in row:
+            return NotProbed(str(row["id"]), str(row["left_out"]))
+        return _from_row(row)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _not_a_row(path, line, error) from None
+
+
+def note_line(path: str | Path, line: int, id: str, lines: dict[str, int]) -> None:
+    """Check that no earlier line has the same id.
+
+    Args:
+        path: The file, for messages.
+        line: The number of the line.
+        id: The utterance's id.
+        lines: The lines of earlier ids; this one is added.
+    """
+    if id in lines:
+        raise _not_a_row(path, line, f"the id {id[:40]!r} is also in line {lines[id]}; ids must differ")
+    lines[id] = line
+
+
+def _not_a_row(path: str | Path, line: int, error: object) -> WildCTCError:
+    return WildCTCError(f"{path}:{line}: not a row of a probe ({error}); make it with `wildctc probe`")
 
 
 def _from_row(row: dict[str, Any]) -> ProbedUtterance:

@@ -1,50 +1,64 @@
-// The application: connects the parts of the page, keeps the chosen utterance, and handles keys.
+// The application: connects the parts of the page, keeps the chosen utterance, and makes decisions.
 "use strict";
 
-const LISTED = 500; // at most so many utterances that could not be probed are listed
-const SPEEDS = [1, 1.25, 1.5, 2, 0.5, 0.75];
-const ALWAYS = ["u", "U", "/", "?"]; // keys that need no utterance
-const CONTEXT = 0.3; // seconds that are also played before and after missing speech or extra text
+const LATER = 1000; // milliseconds after which the texts are read that are not needed at once
 
 class App {
   constructor(decisions, team) {
     this.row = null;
     this.decisions = decisions;
     this.team = team;
-    decisions.onchange = (id) => this.changedElsewhere(id);
+    decisions.onchange = (ids) => this.changedElsewhere(ids);
     this.drafts = new Drafts(report.info.key);
-    this.shortcuts = new Shortcuts();
     this.history = []; // for undo: lists of [row, its decision before]
     this.undone = []; // for redo
     this.filters = new Filters(this.decisions, () => this.refilter());
-    this.player = new Player((row, time) => row === this.row && this.detail.tick(time), say);
+    this.listening = new Listening(this);
+    this.player = this.listening.player;
     this.detail = new Detail(byName("detail"), this);
     this.list = new VirtualList(
       byName("list"),
       (element, row) => showRow(element, row, this.decisions.shown(row), this.drafts.of(row) !== null, team.name),
       (row, event) => this.clicked(row, event),
     );
+    this.recurring = new Recurring(this);
+    this.stopping = new Stopping(this);
+    this.keyboard = new Keyboard(this);
     byName("name").textContent = report.info.name;
     document.title = `${report.info.name} – audit`;
-    byName("export").onclick = () => this.export();
+    byName("export").onclick = byName("unstored").onclick = () => this.export();
     byName("load").onclick = () => byName("file").click();
     byName("file").onchange = (event) => this.load(event.target);
     byName("help").onclick = () => byName("about").showModal();
-    byName("recurring").onclick = () => showRecurring(this);
-    byName("unstored").onclick = () => this.export();
     byName("show-all").onclick = () => {
       this.filters.clear();
       this.focus();
     };
-    this.fillHelp();
+    fillHelp();
     if (team.served) this.showServer();
-    document.addEventListener("keydown", (event) => this.key(event));
+    this.takeRules();
     this.refilter();
     this.choose(this.list.rows.find((row) => this.decisions.isOpen(row)) ?? this.list.rows[0]);
     this.focus();
     if (!this.decisions.store.kept) say("This browser cannot store decisions: export them before you close the page.");
     else if (this.decisions.store.unreadable)
       say(`The browser's store is damaged: ${plural(this.decisions.store.unreadable, "decision")} cannot be read.`);
+    if (this.needsTexts()) setTimeout(() => this.readTexts(), report.complete ? 0 : LATER);
+  }
+
+  readTexts() {
+    loadTexts().then(() => this.textsArrived(), (error) => say(error.message));
+  }
+
+  // With a server, all texts are read only if something needs them.
+  needsTexts() {
+    if (report.complete) return false;
+    return !this.team.served || hidden.size > 0 || [...this.decisions.made.values()].some((made) => fixedWithOthers(made).length);
+  }
+
+  textsArrived() {
+    if (hidden.size || byName("decision").value !== "all") this.refilter(true);
+    this.showProgress();
   }
 
   // What only a page from a server has: names, and whether all is saved.
@@ -68,10 +82,7 @@ class App {
   refilter(stay = false) {
     const rows = this.filters.apply();
     this.list.setRows(rows, this.row);
-    const total = plural(report.rows.length, "utterance");
-    byName("count").textContent = this.filters.narrowed
-      ? `${rows.length.toLocaleString("en")} of ${total}`
-      : `${total}, most suspicious first`;
+    byName("count").textContent = this.filters.describe(rows.length);
     byName("empty").hidden = rows.length > 0;
     if (!rows.includes(this.row) && !(this.row && (stay || this.detail.editing)))
       if (rows.length) this.choose(rows[0]);
@@ -85,29 +96,35 @@ class App {
     byName("progress").textContent =
       `${done.toLocaleString("en")} of ${report.rows.length.toLocaleString("en")} decided`;
     byName("progress").title = `${accept} accepted, ${fix} fixed, ${skip} skipped`;
-    byName("export").disabled = done === 0;
+    byName("export").disabled = this.decisions.made.size + this.decisions.others.size === 0;
     const lost = this.team.served ? 0 : this.decisions.unstored.size;
     byName("unstored").hidden = lost === 0;
     byName("unstored").textContent = `${lost.toLocaleString("en")} not stored: export`;
+    this.stopping.showYield();
   }
 
   clicked(row, event) {
     this.choose(row);
     const word = event.target.closest("[data-word]")?.dataset.word;
-    if (word !== undefined) this.playWord(Number(word));
+    if (word !== undefined) this.whenShown(() => this.listening.playWord(Number(word)));
   }
 
   choose(row) {
     if (!row || row === this.row) return;
     this.player.stop();
     this.row = row;
-    this.finding = -1;
     this.list.choose(row);
     const rank = [this.list.rows.indexOf(row) + 1, this.list.rows.length]
       .map((n) => n.toLocaleString("en"))
       .join(" of ");
-    this.detail.show(row, rank).catch((error) => say(error.message));
-    this.player.open(row);
+    this.shown = this.detail.show(row, rank).then((shown) => shown && this.listening.begin());
+    this.shown.catch((error) => say(error.message));
+  }
+
+  // Do something with the chosen utterance as soon as it is shown: at once, if it is.
+  whenShown(act) {
+    if (!this.row || this.detail.detail) act();
+    else this.shown.then(() => this.whenShown(act), () => {});
   }
 
   // The list is empty: nothing is shown, so nothing can be decided.
@@ -122,63 +139,56 @@ class App {
     this.choose(rows[Math.min(rows.length - 1, Math.max(0, chosen + step))]);
   }
 
-  play(start, end, word) {
-    this.detail.setWord(word);
-    this.player.play(this.row, start, Math.max(end, start + 0.05));
-  }
-
-  playAll() {
-    if (this.player.playing) this.player.stop();
-    else this.player.play(this.row);
-  }
-
-  playWord(number) {
-    const word = this.row.words[number];
-    if (word) this.play(word.start, word.end, number);
-  }
-
-  playFinding(number) {
-    const issue = this.row.issues[number];
-    if (!issue) return;
-    this.finding = number;
-    const around = issue.kind === "changed" ? 0 : CONTEXT;
-    const word = issue.kind === "missing" ? null : issue.word;
-    this.play(Math.max(0, issue.start - around), Math.min(this.row.duration, issue.end + around), word);
-  }
-
-  changeSpeed(step = 1) {
-    const { audio } = this.player;
-    const number = SPEEDS.indexOf(audio.playbackRate) + step;
-    audio.defaultPlaybackRate = audio.playbackRate = SPEEDS.at(number % SPEEDS.length);
-    this.detail.speed.textContent = `${audio.playbackRate}×`;
-  }
-
-  changeLoop() {
-    this.player.loop = !this.player.loop;
-    this.detail.loop.setAttribute("aria-pressed", String(this.player.loop));
+  // The next utterance of the list that this reviewer still has to decide on.
+  moveToOpen() {
+    const { rows, chosen } = this.list;
+    const open = (row) => this.decisions.isOpen(row);
+    const next = rows.slice(chosen + 1).find(open) ?? rows.find(open);
+    if (next && next !== this.row) this.choose(next);
+    else say("No other utterance of the list is undecided.");
   }
 
   // Make a decision and show the next utterance. The same decision once more only goes on.
-  decide(name) {
+  decide(name, reason) {
+    if (!this.detail.detail) return; // it is not shown yet
     if (name === "fix") return this.detail.openEditor();
-    if (this.decisions.of(this.row)?.decision !== name) return this.record({ decision: name }, 1);
+    const made = this.decisions.of(this.row);
+    if (made?.decision !== name || (reason && made.reason !== reason)) return this.record({ decision: name, reason }, 1);
     if (this.list.chosen + 1 < this.list.rows.length) this.move(1);
     else say(`This utterance is ${DECISIONS[name]} already, and it is the last of the list. u undoes a decision.`);
   }
 
-  // Fix a recurring finding in all these utterances; one undo takes all of it back.
+  // Change many decisions; one undo takes all of them back. changes: [[row, decision]].
+  recordAll(changes, message) {
+    if (!changes.length) return;
+    this.history.push(changes.map(([row, decision]) => [row, this.decisions.set(row, decision)]));
+    this.undone = [];
+    this.changed(changes.map(([row]) => row));
+    say(message);
+  }
+
+  // Fix a recurring finding in all these utterances.
   fixAll(issue, rows) {
     const fixes = rows.map((row) => [row, fixOneMore(row, this.decisions.of(row), issue)]);
-    this.history.push(fixes.map(([row, decision]) => [row, this.decisions.set(row, decision)]));
-    this.undone = [];
-    this.changed(rows);
-    say(`${plural(rows.length, "utterance")} fixed: ${patternText(issue)}. u undoes it.`);
+    this.recordAll(fixes, `${plural(rows.length, "utterance")} fixed: ${patternText(issue)}. u undoes it.`);
+  }
+
+  // Make a rule about a recurring finding: "variant" or "hide"; null takes it back.
+  rule(issue, name) {
+    const decision = name && { decision: name, fixed: issue.heard };
+    const what = name ? RULES[name] : "no longer settled";
+    this.recordAll([[ruleRow(ruleId(issue)), decision]], `${patternText(issue)}: ${what}. u undoes it.`);
+  }
+
+  takeRules() {
+    setRules(rulesOf(this.decisions));
+    if (hidden.size && !report.complete) loadTexts().then(() => this.refilter(true), (error) => say(error.message));
   }
 
   // Take over what another reviewer decided.
   adopt(made) {
     this.detail.closeEditor();
-    this.record({ decision: made.decision, fixed: made.fixed }, 0);
+    this.record({ decision: made.decision, fixed: made.fixed, reason: made.reason }, 0);
   }
 
   // A click on the button of the decision that was made takes it back.
@@ -189,7 +199,7 @@ class App {
   }
 
   save(text) {
-    if (!text) return say("A fix needs at least one word. If nothing is said in the utterance, skip it.");
+    if (!text) return say("A fix needs at least one word. If nothing is said in the utterance, skip it: nothing said.");
     if (this.detail.mustConfirm(text)) return;
     this.detail.closeEditor();
     this.drafts.set(this.row, null);
@@ -198,7 +208,10 @@ class App {
 
   record(decision, step) {
     const { row } = this;
+    if (!this.detail.detail) return; // what is not shown is not judged
     const next = this.list.rows[this.list.chosen + step];
+    const before = this.decisions.of(row);
+    if (decision && before?.comment) decision = { ...decision, comment: before.comment };
     this.history.push([[row, this.decisions.set(row, decision)]]);
     this.undone = [];
     if (step && next) this.choose(next);
@@ -209,10 +222,22 @@ class App {
     else if (step && !next && decision && this.row === row) say("That was the last utterance of the list.");
   }
 
+  // A comment belongs to a decision; without one, the utterance is skipped.
+  saveComment(comment) {
+    const { row } = this;
+    const made = this.decisions.of(row);
+    if (!this.detail.detail || (made?.comment ?? "") === comment) return;
+    const { decision, fixed, reason } = made ?? { decision: "skip" };
+    this.recordAll([[row, { decision, fixed, reason, comment }]], made ? "Comment stored." : "Skipped, with a comment.");
+  }
+
   changed(rows) {
-    if (byName("decision").value === "all") rows.forEach((row) => this.list.refresh(row));
-    else this.refilter();
+    const rules = rows.some((row) => row.rule);
+    if (rules) this.takeRules();
+    if (rules || byName("decision").value !== "all" || this.filters.byDecision) this.refilter(rules);
+    else rows.forEach((row) => this.list.refresh(row));
     if (rows.includes(this.row)) this.detail.showDecision();
+    if (rules) this.detail.findingsChanged();
     this.showProgress();
   }
 
@@ -222,24 +247,41 @@ class App {
     if (!last) return say(nothing);
     to.push(last.map(([row, decision]) => [row, this.decisions.set(row, decision)]));
     this.changed(last.map(([row]) => row));
-    this.choose(last[0][0]);
-    this.detail.showDecision();
+    if (!last[0][0].rule) this.choose(last[0][0]);
+    this.whenShown(() => this.row && this.detail.showDecision());
     if (last.length > 1) say(`${plural(last.length, "decision")} changed back.`);
+    else if (last[0][0].rule) say(`${patternText(last[0][0].rule)}: the rule was changed back.`);
   }
 
-  // Another window has changed a decision. What is shown here stays.
-  changedElsewhere(id) {
+  undo() {
+    this.restore(this.history, this.undone, "Nothing to undo.");
+  }
+
+  redo() {
+    this.restore(this.undone, this.history, "Nothing to do again.");
+  }
+
+  // Another window has changed decisions. What is shown here stays.
+  changedElsewhere(ids) {
+    if (ids.some(isRuleId)) {
+      this.takeRules();
+      this.detail.findingsChanged();
+    }
     this.refilter(true);
-    if (this.row?.id !== id) return;
-    this.detail.showDecision();
+    if (!this.row || !ids.includes(this.row.id)) return;
+    this.whenShown(() => this.detail.showDecision());
     const newest = [this.decisions.of(this.row), ...this.decisions.othersOf(this.row)].filter(Boolean);
     const made = newest.sort((a, b) => (a.at < b.at ? 1 : -1))[0];
     const who = made?.reviewer && made.reviewer !== this.team.name ? made.reviewer : "Another window";
     say(`${who} has ${made ? DECISIONS[made.decision] : "undone the decision on"} this utterance.`);
   }
 
-  export() {
-    this.decisions.download();
+  async export() {
+    try {
+      await this.decisions.download();
+    } catch (error) {
+      return say(error.message);
+    }
     const command = `wildctc apply-fixes MANIFEST ${report.info.name}-decisions.jsonl -o OUT`;
     say(`${plural(this.decisions.made.size, "decision")} exported; apply them with: ${command}`);
   }
@@ -251,85 +293,9 @@ class App {
     say(`${shorten(file.name, 60)}: ${message}`);
     input.value = ""; // so that the same file can be loaded again
     if (before.length) this.history.push(before);
+    this.takeRules();
     this.refilter();
-    if (this.row) this.detail.showDecision();
-  }
-
-  fillHelp() {
-    const { settings, leftOut, linked } = report.info;
-    byName("linked").hidden = !linked;
-    const known = Object.entries(settings).map(([name, value]) => `${name} ${JSON.stringify(value)}`);
-    byName("settings").textContent = known.join(", ");
-    byName("left-out").hidden = leftOut.length === 0;
-    byName("left-out").firstChild.textContent = `${plural(leftOut.length, "utterance")} could not be probed`;
-    const reasons = leftOut.slice(0, LISTED).map(([id, reason]) => make("li", {}, make("bdi", {}, id), `: ${reason}`));
-    byName("left-out").lastChild.append(...reasons);
-  }
-
-  key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]"))
-      return;
-    const field = event.target.closest("input[type=search], select, textarea");
-    if (field) return this.keyInField(event, field);
-    // buttons and sliders use some keys themselves
-    if ([" ", "Enter"].includes(event.key) && event.target.closest("button, summary, input")) return;
-    if (/^(Arrow|Page|Home|End)/.test(event.key) && event.target.closest("input")) return;
-    // a letter belongs to the fix that is being typed, wherever the focus is
-    if (this.detail.editing && isCharacter(event)) return this.detail.editor.text.focus();
-    if (isCharacter(event) && !this.shortcuts.on) return;
-    const name = keyName(event);
-    const action = this.actions()[name] ?? (/^[1-9]$/.test(name) && (() => this.detail.takeByDigit(Number(name) - 1)));
-    if (!action) return;
-    event.preventDefault();
-    if (this.row || ALWAYS.includes(name)) action();
-    else say("No utterance is chosen: the list is empty.");
-  }
-
-  keyInField(event, field) {
-    const searching = field.type === "search";
-    if (event.key === "Escape" && searching && field.value) {
-      field.value = "";
-      this.refilter();
-      event.preventDefault();
-    } else if (event.key === "Escape" || (event.key === "Enter" && searching)) this.focus();
-  }
-
-  actions() {
-    const page = Math.max(1, Math.floor(byName("list").clientHeight / ROW_HEIGHT) - 1);
-    const forward = getComputedStyle(this.detail.transcript).direction === "rtl" ? -1 : 1;
-    const word = (step) => () => {
-      const { length } = this.row.words;
-      const from = this.detail.word ?? (step > 0 ? -1 : length);
-      if (length) this.playWord(Math.min(length - 1, Math.max(0, from + step)));
-    };
-    return {
-      j: () => this.move(1),
-      ArrowDown: () => this.move(1),
-      k: () => this.move(-1),
-      ArrowUp: () => this.move(-1),
-      PageDown: () => this.move(page),
-      PageUp: () => this.move(-page),
-      Home: () => this.move(-Infinity),
-      End: () => this.move(Infinity),
-      " ": () => this.playAll(),
-      ArrowRight: word(forward),
-      ArrowLeft: word(-forward),
-      Enter: () => this.playWord(this.detail.word ?? 0),
-      n: () => this.playFinding((this.finding + 1) % Math.max(1, this.row.issues.length)),
-      a: () => this.decide("accept"),
-      f: () => this.decide("fix"),
-      s: () => this.decide("skip"),
-      u: () => this.restore(this.history, this.undone, "Nothing to undo."),
-      U: () => this.restore(this.undone, this.history, "Nothing to do again."),
-      r: () => this.changeSpeed(),
-      R: () => this.changeSpeed(-1),
-      l: () => this.changeLoop(),
-      "/": () => {
-        byName("search").focus();
-        byName("search").select();
-      },
-      "?": () => byName("about").showModal(),
-    };
+    if (this.row) this.whenShown(() => this.detail.findingsChanged());
   }
 }
 

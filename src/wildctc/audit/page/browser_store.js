@@ -23,7 +23,7 @@ class BrowserStore {
     if (!name.startsWith(this.prefix)) return;
     const id = name.slice(this.prefix.length);
     const value = localStorage.getItem(name);
-    if (!report.byId.has(id)) return;
+    if (!report.byId.has(id) && !isRuleId(id)) return;
     if (value === null) return void take(id, null, true, live);
     let decision = null;
     try {

@@ -6,26 +6,33 @@ const KINDS = ["changed", "extra", "missing"];
 const KIND_NAMES = { changed: "changed", extra: "extra text", missing: "missing text" };
 const KIND_SIGNS = { changed: "~", extra: "−", missing: "+" };
 
-const report = { info: null, rows: [], byId: new Map() };
-const rowFiles = [];
-const detailFiles = new Map(); // number → values; the most recently used is last
-const KEPT = 40; // files of details that are kept in memory
+const report = { info: null, rows: [], byId: new Map(), complete: false };
+const SOON = 10; // files of texts: with so few, all are read at the start
+const arrived = { index: [] }; // what scripts have passed
+const underway = new Map(); // address → promise of a script that is being read
 
+// Data files call these functions. `index` has what ranking and filters need; `texts` what a search needs; `details` all
+// that is shown of an utterance. The rows are in the order of suspicion in all of them.
 const wildctc = {
   report(info) {
     report.info = info;
   },
-  rows(number, values) {
-    rowFiles[number] = values;
+  index(number, columns) {
+    arrived.index[number] = columns;
+  },
+  texts(number, values) {
+    const first = number * report.info.perFile.texts;
+    values.forEach((value, i) => setTexts(report.rows[first + i], value));
   },
   details(number, values) {
-    detailFiles.set(number, values);
+    const first = number * report.info.perFile.details;
+    values.forEach((value, i) => setDetail(report.rows[first + i], value));
   },
 };
 
 // Load a script from the report's folder. Resolves when it has run.
 function loadScript(address) {
-  return new Promise((resolve, reject) => {
+  if (!underway.has(address)) underway.set(address, new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = address;
     script.charset = "utf-8";
@@ -33,53 +40,113 @@ function loadScript(address) {
       script.remove();
       resolve();
     };
-    script.onerror = () => reject(new Error(`${address} cannot be read: is the folder of the report complete?`));
+    script.onerror = () => {
+      underway.delete(address);
+      reject(new Error(`${address} cannot be read: is the folder of the report complete?`));
+    };
     document.head.append(script);
-  });
+  }));
+  return underway.get(address);
 }
 
 const numbered = (name, number) => `data/${name}-${String(number).padStart(4, "0")}.js`;
+const loadFiles = (name) =>
+  Promise.all(Array.from({ length: report.info.files[name] }, (_, i) => loadScript(numbered(name, i))));
 
 async function loadReport() {
   await loadScript("data/report.js");
-  const numbers = Array.from({ length: report.info.rowFiles }, (_, i) => i);
-  await Promise.all(numbers.map((number) => loadScript(numbered("rows", number))));
-  report.rows = rowFiles.flat().map(makeRow);
+  await loadFiles("index");
+  for (const columns of arrived.index)
+    columns[0].forEach((_, i) => report.rows.push(makeRow(columns.map((column) => column[i]), report.rows.length)));
   report.byId = new Map(report.rows.map((row) => [row.id, row]));
-  rowFiles.length = 0;
+  arrived.index.length = 0;
+  if (report.info.files.texts <= SOON) await loadTexts();
 }
 
-function makeRow(values, number) {
-  const [id, speaker, text, heard, suspicion, duration, audio, offset, shade, words, issues] = values;
-  const row = { number, id, speaker, text, heard, suspicion, duration, audio, offset, shade, worst: [0, 0, 0] };
-  row.words = words.map(([begin, stop, start, end, bypass]) => ({ begin, stop, start, end, bypass }));
-  row.issues = issues.map(([kind, begin, stop, start, end, score, word, heard]) => {
-    row.worst[kind] = Math.max(row.worst[kind], score);
-    return { kind: KINDS[kind], begin, stop, start, end, score, word, heard, written: text.slice(begin, stop) };
-  });
+function makeRow([id, place, speaker, suspicion, duration, checksum, kinds, scores], number) {
+  const row = { number, id, place, speaker, suspicion, duration, checksum, kinds, scores };
+  row.own = suspicion; // before rules about recurring findings
+  setWorst(row, kinds, scores);
   return row;
+}
+
+// The worst score of each kind of finding, and how many are at least 0.5.
+function setWorst(row, kinds, scores) {
+  row.worst = [0, 0, 0];
+  row.counts = [0, 0, 0];
+  for (let i = 0; i < kinds.length; i++) {
+    row.worst[kinds[i]] = Math.max(row.worst[kinds[i]], scores[i]);
+    if (scores[i] >= 0.5) row.counts[kinds[i]]++;
+  }
+}
+
+// The texts of all utterances: for a search, recurring findings, estimates and the export.
+function loadTexts() {
+  report.loading ??= loadFiles("texts").then(
+    () => {
+      report.complete = true;
+      applyRules();
+    },
+    (error) => {
+      report.loading = null;
+      throw error;
+    },
+  );
+  return report.loading;
+}
+
+function setTexts(row, [text, heard, issues]) {
+  if (row.text !== undefined) return;
+  row.text = text;
+  row.heard = heard;
+  row.every = issues.map(([begin, stop, start, end, word, heard], i) => {
+    const written = text.slice(begin, stop);
+    return { kind: KINDS[row.kinds[i]], score: row.scores[i], begin, stop, start, end, word, heard, written };
+  });
+  row.issues = row.every; // without those that a rule hides
+  if (hidden.size) applyRule(row);
+}
+
+function setDetail(row, [text, heard, issues, audio, offset, shade, words, tokens, sounds, peaks, loudest, picture, file]) {
+  if (row.words) return;
+  setTexts(row, [text, heard, issues]);
+  Object.assign(row, { audio, offset, shade });
+  row.words = words.map(([begin, stop, start, end, bypass, heard]) => ({ begin, stop, start, end, bypass, heard }));
+  row.packed = { tokens, sounds, peaks, loudest, picture, file };
 }
 
 const speakerName = (row) => report.info.speakers[row.speaker];
 
-// The data that only the chosen utterance needs: tokens, unwritten sounds, what was heard at each word, the peaks of
-// the sound, the name of its file.
+// What is shown of an utterance: also its words and tokens, unwritten sounds, the peaks of the sound. Sets row.words.
 async function loadDetail(row) {
-  const number = Math.floor(row.number / report.info.perDetails);
-  if (!detailFiles.has(number)) await loadScript(numbered("details", number));
-  const values = detailFiles.get(number);
-  detailFiles.delete(number);
-  detailFiles.set(number, values);
-  if (detailFiles.size > KEPT) detailFiles.delete(detailFiles.keys().next().value);
-  const [tokens, sounds, heard, peaks, file] = values[row.number % report.info.perDetails];
+  if (!row.words) await loadScript(numbered("details", Math.floor(row.number / report.info.perFile.details)));
+  const { tokens, sounds, peaks, loudest, picture, file } = row.packed;
   return {
     tokens: tokens.map(([begin, stop, start, end, bypass, heard]) => ({ begin, stop, start, end, bypass, heard })),
     sounds: sounds.map(([time, count, heard]) => ({ time, count, heard })), // sounds that are not written
-    heard,
     peaks: Uint8Array.from(atob(peaks), (char) => char.charCodeAt(0)),
+    loudest,
+    picture,
     file,
   };
 }
+
+// CRC-32 of a text in UTF-16: tells whether a decision is about the transcript of this report, before that is read.
+function checksum(text) {
+  checksum.table ??= Uint32Array.from({ length: 256 }, (_, n) => {
+    for (let k = 0; k < 8; k++) n = n & 1 ? 0xedb88320 ^ (n >>> 1) : n >>> 1;
+    return n;
+  });
+  let value = 0xffffffff;
+  const next = (byte) => (value = checksum.table[(value ^ byte) & 255] ^ (value >>> 8));
+  for (let i = 0; i < text.length; i++) {
+    next(text.charCodeAt(i) & 255);
+    next(text.charCodeAt(i) >>> 8);
+  }
+  return (value ^ 0xffffffff) >>> 0;
+}
+
+const isAbout = (row, text) => (row.text === undefined ? checksum(text) === row.checksum : row.text === text);
 
 // Create an element with properties and children. Strings become text, never markup.
 function make(name, properties = {}, ...children) {

@@ -9,11 +9,13 @@ const DECISIONS = { accept: "accepted", fix: "fixed", skip: "skipped" };
 
 // Whether a value from outside is a decision.
 function isDecision(value) {
+  if (Object.hasOwn(RULES, value?.decision)) return typeof value.fixed === "string";
   if (!Object.hasOwn(DECISIONS, value?.decision)) return false;
   return value.decision !== "fix" || (typeof value.fixed === "string" && value.fixed.trim() !== "");
 }
 
 const sameDecision = (a, b) => a.decision === b.decision && (a.fixed ?? null) === (b.fixed ?? null);
+const isNewer = (a, b) => Date.parse(a.at) > Date.parse(b.at);
 
 class Decisions {
   // team: who reviews what (reviewers.js).
@@ -22,24 +24,43 @@ class Decisions {
     this.team = team;
     this.made = new Map(); // id → {decision, fixed, at}: those of this reviewer
     this.others = new Map(); // id → Map of reviewer → decision
-    this.onchange = () => {}; // (id): another window or reviewer has changed a decision
+    this.onchange = () => {}; // (ids): another window or reviewer has changed decisions
+    this.totals = { accept: 0, fix: 0, skip: 0 };
+    this.news = []; // ids that onchange has not been told about
   }
 
   async open() {
     await this.store.open((id, decision, mine, live) => {
-      if (mine) this.put(this.made, id, decision);
-      else {
-        if (!this.others.has(id)) this.others.set(id, new Map());
-        this.put(this.others.get(id), decision.reviewer, decision.decision ? decision : null);
-      }
-      if (live) this.onchange(id);
+      if (mine) this.put(id, decision);
+      else this.put(id, decision.decision ? decision : null, decision.reviewer);
+      if (live) this.tell(id);
     });
     return this;
   }
 
-  put(map, key, decision) {
+  tell(id) {
+    if (this.news.push(id) > 1) return;
+    queueMicrotask(() => {
+      const ids = this.news;
+      this.news = [];
+      this.onchange(ids);
+    });
+  }
+
+  // Keep a decision of this reviewer, or of another.
+  put(id, decision, reviewer = null) {
+    const row = report.byId.get(id);
+    if (row) this.count(row, -1);
+    if (reviewer !== null && !this.others.has(id)) this.others.set(id, new Map());
+    const [map, key] = reviewer === null ? [this.made, id] : [this.others.get(id), reviewer];
     if (decision) map.set(key, decision);
     else map.delete(key);
+    if (row) this.count(row, 1);
+  }
+
+  count(row, step) {
+    const made = this.shown(row);
+    if (made) this.totals[made.decision] += step;
   }
 
   get unstored() {
@@ -78,25 +99,22 @@ class Decisions {
     const before = this.of(row);
     const { name } = this.team;
     const made = decision && { at: new Date().toISOString(), ...decision, ...(name && { reviewer: name }) };
-    this.put(this.made, row.id, made);
+    if (made) for (const field of ["reason", "comment"]) made[field] ||= undefined;
+    this.put(row.id, made);
     this.store.save(row, made);
     return before;
   }
 
-  // The rows with at least one decision.
+  // How many utterances have a decision, by kind.
   counts() {
-    const counts = { accept: 0, fix: 0, skip: 0 };
-    for (const id of new Set([...this.made.keys(), ...this.others.keys()])) {
-      const made = this.shown(report.byId.get(id));
-      if (made) counts[made.decision]++;
-    }
-    return counts;
+    return this.totals;
   }
 
-  // All decisions as JSON lines, in the order of the manifest.
+  // All decisions as JSON lines, in the order of the manifest; then the rules.
   toLines() {
     const lines = [];
-    for (const row of report.rows)
+    const rules = [...new Set([...this.made.keys(), ...this.others.keys()])].filter(isRuleId).map(ruleRow);
+    for (const row of [...[...report.rows].sort((a, b) => a.place - b.place), ...rules])
       for (const made of [this.of(row), ...this.othersOf(row)].filter(Boolean)) {
         const { decision, fixed, at, reviewer, reason, comment } = made;
         const about = { at, reviewer, reason, comment, report: report.info.key };
@@ -105,7 +123,8 @@ class Decisions {
     return lines.map((line) => `${line}\n`).join("");
   }
 
-  download() {
+  async download() {
+    await loadTexts();
     const address = URL.createObjectURL(new Blob([this.toLines()], { type: "application/jsonl" }));
     const link = make("a", { href: address, download: `${report.info.name}-decisions.jsonl` });
     link.click();
@@ -116,13 +135,15 @@ class Decisions {
   isOlder(row, given) {
     const made = this.of(row);
     if (!made || sameDecision(made, given)) return false;
-    return !(Date.parse(given.at) > Date.parse(made.at));
+    return !isNewer(given, made);
   }
 }
 
-// Decisions as JSON lines. Returns those of this report, the ids of the others, and what is wrong, if anything is.
+// Decisions as JSON lines. Returns those of this report, the ids of the others, and what is wrong, if anything is. Of
+// several reviewers' decisions on one utterance, the newest counts.
 function parseDecisions(text) {
-  const found = { given: new Map(), unknown: [], changed: [], error: null };
+  const found = { given: new Map(), unknown: [], changed: [], several: 0, error: null };
+  const rules = new Map();
   const lines = text.replace(/^\ufeff/, "").split("\n");
   for (const [number, line] of lines.entries()) {
     if (!line.trim()) continue;
@@ -132,14 +153,31 @@ function parseDecisions(text) {
     } catch {
       return { ...found, error: `line ${number + 1} is not JSON; nothing was loaded` };
     }
-    if (!isDecision(value)) return { ...found, error: `line ${number + 1} is not a decision; nothing was loaded` };
-    const row = report.byId.get(value.id);
-    const { decision, fixed, at } = value;
+    if (!isDecision(value) || typeof value.id !== "string")
+      return { ...found, error: `line ${number + 1} is not a decision; nothing was loaded` };
+    const isRule = isRuleId(value.id);
+    if (isRule && !rules.has(value.id)) rules.set(value.id, ruleRow(value.id));
+    const row = isRule ? rules.get(value.id) : report.byId.get(value.id);
+    if (isRule !== Object.hasOwn(RULES, value.decision))
+      return { ...found, error: `line ${number + 1} is not a decision; nothing was loaded` };
     if (!row) found.unknown.push(value.id);
     else if (row.text !== value.text) found.changed.push(value.id);
-    else found.given.set(row, { decision, fixed: decision === "fix" ? fixed : undefined, at: asTime(at) });
+    else takeNewest(found, row, value);
   }
   return found;
+}
+
+function takeNewest(found, row, { decision, fixed, at, reviewer, reason, comment }) {
+  const string = (value) => (typeof value === "string" && value ? value : undefined);
+  const keep = decision === "fix" || row.rule ? fixed : undefined;
+  const made = { decision, fixed: keep, at: asTime(at), reason: string(reason), comment: string(comment) };
+  if (string(reviewer)) made.reviewer = reviewer;
+  const before = found.given.get(row);
+  if (before && (before.reviewer ?? "") !== (made.reviewer ?? "")) {
+    found.several++;
+    if (isNewer(before, made)) return;
+  }
+  found.given.set(row, made);
 }
 
 const asTime = (value) => (Number.isNaN(Date.parse(value)) ? new Date(0) : new Date(value)).toISOString();

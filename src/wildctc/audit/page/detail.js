@@ -13,32 +13,30 @@ class Detail {
     this.transcript = make("p", { class: "transcript", dir: "auto" });
     this.note = make("p", { class: "note", role: "status" });
     this.heard = make("p", { class: "heard", dir: "auto" });
-    this.wave = new Wave((start, end, word) => act.play(start, end, word));
-    this.play = make("button", { class: "play", onclick: () => act.playAll() });
-    this.speed = make("button", { title: "Playing speed (r)", onclick: () => act.changeSpeed() }, "1×");
-    this.loop = make(
-      "button",
-      { title: "Play again and again (l)", "aria-pressed": "false", onclick: () => act.changeLoop() },
-      "Loop",
-    );
+    const { listening } = act;
+    this.wave = new Wave((start, end, word) => listening.play(start, end, word));
+    this.play = make("button", { class: "play", onclick: () => listening.playAll() });
+    this.controls = new Controls(this, listening);
     this.findings = make("ol", { class: "findings" });
     this.fixed = make("p", { class: "fixed", hidden: true });
     this.others = make("ul", { class: "others", "aria-label": "Decisions of other reviewers", hidden: true });
+    this.comment = new Comment((text) => act.saveComment(text), () => act.focus());
     this.editor = new Editor({
       save: (text) => act.save(text),
       close: () => this.closeEditor(),
       changed: () => this.edited(),
       take: (number) => this.takeByDigit(number),
-      playAll: () => act.playAll(),
-      playWord: (number) => act.playWord(number),
-      playFinding: (number) => act.playFinding(number),
-      changeSpeed: (step) => act.changeSpeed(step),
-      changeLoop: () => act.changeLoop(),
+      takeAll: () => this.takeAll(),
+      playAll: () => listening.playAll(),
+      playWord: (number) => listening.playWord(number),
+      playFinding: (number) => listening.playFinding(number),
+      changeSpeed: (step) => listening.changeSpeed(step),
+      changeLoop: () => listening.changeLoop(),
     });
     this.buttons = this.makeButtons();
     this.transcript.addEventListener("click", (event) => {
       const number = event.target.closest("[data-word]")?.dataset.word;
-      if (number !== undefined) act.playWord(Number(number));
+      if (number !== undefined) listening.playWord(Number(number));
     });
     this.transcript.addEventListener("mouseover", (event) => {
       const number = event.target.closest("[data-word]")?.dataset.word;
@@ -46,10 +44,11 @@ class Detail {
     });
     this.build();
     // while a fix is typed, a click elsewhere does not take the focus from it
+    const own = (event) => event.target === this.editor.text || event.target === this.comment.field;
     element.addEventListener("mousedown", (event) => {
-      if (this.editing && event.target !== this.editor.text) event.preventDefault();
+      if (this.editing && !own(event)) event.preventDefault();
     });
-    element.addEventListener("click", () => this.editing && this.editor.text.focus());
+    element.addEventListener("click", (event) => this.editing && !own(event) && this.editor.text.focus());
   }
 
   makeButtons() {
@@ -58,6 +57,15 @@ class Detail {
       fix: ["Fix…", "f", "Correct the transcript"],
       skip: ["Skip", "s", "Leave it as it is, without judging it"],
     };
+    const reasons = Object.entries(REASONS).map(([key, reason]) =>
+      make(
+        "button",
+        { class: "reason", title: `Skip it: ${reason}`, "aria-pressed": "false", onclick: () => this.act.decide("skip", reason) },
+        `${reason} `,
+        make("kbd", {}, key),
+      ),
+    );
+    this.reasons = make("span", { class: "reasons", role: "group", "aria-label": "Skip it because of" }, ...reasons);
     return Object.entries(labels).map(([name, [text, key, title]]) =>
       make(
         "button",
@@ -69,7 +77,7 @@ class Detail {
   }
 
   build() {
-    this.bar = make("div", { class: "buttons" }, ...this.buttons);
+    this.bar = make("div", { class: "buttons" }, ...this.buttons, this.reasons, this.comment.element);
     this.foot = make("div", { class: "foot" }, this.others, this.fixed, this.bar);
     this.element.append(
       (this.scroll = make(
@@ -79,7 +87,7 @@ class Detail {
         this.about,
         this.transcript,
         this.note,
-        make("div", { class: "controls" }, this.play, this.speed, this.loop, legend()),
+        make("div", { class: "controls" }, this.play, ...this.controls.buttons, legend()),
         this.wave.element,
         make("h3", {}, "Findings"),
         this.findings,
@@ -90,6 +98,7 @@ class Detail {
     );
   }
 
+  // Show an utterance. Resolves when all of it is shown: to false if another one was chosen in the meantime.
   async show(row, rank) {
     this.closeEditor();
     this.row = row;
@@ -98,19 +107,46 @@ class Detail {
     this.word = null;
     this.title.replaceChildren(make("bdi", {}, row.id));
     this.note.textContent = "Click a word to hear it; ← and → move from word to word.";
+    if (!row.words) {
+      for (const part of [this.transcript, this.heard, this.findings, this.about]) part.replaceChildren();
+      await loadDetail(row);
+      if (this.row !== row) return false;
+    }
     showTranscript(this.transcript, row, 0, (word) => this.missing(word));
+    this.spans = [...this.transcript.querySelectorAll(".word")];
     if (!row.text) this.transcript.append(make("em", {}, "(empty)"));
     this.showHeard();
     this.showFindings();
     this.showDecision();
-    this.setPlaying(false);
+    this.setPlaying((this.playing = false));
     this.play.disabled = !row.audio;
     const detail = await loadDetail(row);
-    if (this.row !== row) return; // another utterance was chosen in the meantime
+    if (this.row !== row) return false;
     this.detail = detail;
     this.showAbout(rank);
     this.wave.element.hidden = !row.audio;
     this.wave.show(row, detail);
+    return true;
+  }
+
+  // A rule has changed which findings are shown.
+  findingsChanged() {
+    if (!this.row?.words || this.editing) return;
+    showTranscript(this.transcript, this.row, 0, (word) => this.missing(word));
+    this.spans = [...this.transcript.querySelectorAll(".word")];
+    this.showFindings();
+    this.showDecision();
+    this.wave.draw();
+  }
+
+  showControls() {
+    this.controls.show();
+  }
+
+  changeView(name) {
+    this.wave.view[name] = !this.wave.view[name];
+    this.wave.draw();
+    this.showControls();
   }
 
   // Nothing is chosen.
@@ -134,81 +170,49 @@ class Detail {
     this.scroll.scrollTop = 0;
   }
 
+  // The findings of speech that is not written, by the word before which it belongs.
+  findGaps() {
+    this.gapsOf = this.row.issues;
+    this.gaps = new Map();
+    this.row.issues.forEach(({ kind, word, score }, number) => {
+      if (kind === "missing" && score >= 0.5 && !this.gaps.has(word)) this.gaps.set(word, number);
+    });
+  }
+
   // A mark before a word (or at the end) where speech is not written.
   missing(word) {
-    const number = this.row.issues.findIndex(
-      (issue) => issue.kind === "missing" && issue.word === word && issue.score >= 0.5,
-    );
-    if (number < 0) return null;
+    if (this.gapsOf !== this.row.issues) this.findGaps();
+    const number = this.gaps.get(word);
+    if (number === undefined) return null;
     const { heard, score } = this.row.issues[number];
     const title = `Speech that is not written here${heard ? `: ${heard}` : ""} (${score.toFixed(2)})`;
     const mark = make(
       "button",
-      { class: "gap", title, onclick: () => this.act.playFinding(number) },
+      { class: "gap", title, onclick: () => this.act.listening.playFinding(number) },
       `+${heard ? ` ${heard}` : ""}`,
     );
     return make("bdi", {}, mark, " ");
   }
 
-  // The model's own transcript. Words that are not in the written transcript are marked.
+  // The model's own transcript.
   showHeard() {
-    const written = this.row.text.split(" "),
-      heard = this.row.heard.split(" ");
-    const same = commonWords(written, heard);
-    this.heard.replaceChildren(
-      ...heard.flatMap((word, i) => [i ? " " : "", same.has(i) ? word : make("mark", {}, word)]),
-    );
+    this.heard.replaceChildren(...heardParts(this.row));
     if (!this.row.heard) this.heard.replaceChildren(make("em", {}, "nothing"));
   }
 
   showFindings() {
-    const items = this.row.issues.map((issue, number) => {
-      const text = make(
-        "span",
-        { class: "what" },
-        make("span", { class: `sign ${issue.kind}`, title: KIND_NAMES[issue.kind] }, KIND_SIGNS[issue.kind]),
-        " ",
-        ...differenceOf(issue),
-      );
-      const listen = make(
-        "button",
-        {
-          class: "listen",
-          title: "Play",
-          "aria-label": `▶ ${seconds(issue.start)}: play ${describeIssue(issue)}`,
-          onclick: () => this.act.playFinding(number),
-        },
-        "▶ ",
-        make("span", { class: "time" }, seconds(issue.start)),
-      );
-      const take = make(
-        "button",
-        {
-          class: "take",
-          title: `Copy it into the fix (${number + 1})`,
-          "aria-label": `${takeText(issue)} ${number + 1}: ${describeIssue(issue)}`,
-          onclick: () => this.take(number),
-        },
-        takeText(issue),
-        " ",
-        number < 9 && make("kbd", {}, String(number + 1)),
-      );
-      take.hidden = issue.kind === "missing" ? !issue.heard : issue.heard === issue.written;
-      return make(
-        "li",
-        {},
-        text,
-        make("span", { class: "score", title: "0 to 1" }, issue.score.toFixed(2)),
-        listen,
-        take,
-      );
-    });
+    const play = (number) => this.act.listening.playFinding(number);
+    const items = this.row.issues.map((issue, number) => findingLine(issue, number, play, () => this.take(number)));
     this.findings.replaceChildren(...items);
     if (!items.length) this.findings.append(make("li", { class: "none" }, "Nothing doubtful."));
   }
 
   showDecision() {
+    if (!this.row) return;
     const made = this.decisions.of(this.row);
+    this.comment.show(made);
+    for (const button of this.reasons.children)
+      button.setAttribute("aria-pressed", String(made?.decision === "skip" && button.textContent.startsWith(made.reason || "?")));
     for (const button of this.buttons)
       button.setAttribute("aria-pressed", String(button.classList.contains(made?.decision)));
     this.fixed.hidden = made?.decision !== "fix";
@@ -258,7 +262,7 @@ class Detail {
     if (!this.editing) return;
     this.editor.element.remove();
     this.bar.hidden = false;
-    this.showTaken();
+    this.showFindings();
     this.showDecision();
     this.act.list.refresh(this.row);
     byName("list").focus();
@@ -269,6 +273,13 @@ class Detail {
     if (!issue || this.findings.children[number].querySelector(".take").hidden) return;
     this.openEditor();
     this.editor.take(issue, number);
+  }
+
+  // Copy all findings with a score of at least 0.5 into the fix: the text is then as it was heard.
+  takeAll() {
+    const numbers = this.row.issues.flatMap(({ score }, number) => (score >= 0.5 ? [number] : []));
+    if (!numbers.length) return say("Nothing was heard differently with a score of at least 0.5.");
+    numbers.forEach((number) => this.take(number));
   }
 
   // Until something else is typed, further digits copy further findings.
@@ -287,18 +298,18 @@ class Detail {
 
   // Choose a word. The arrow keys move from this word.
   setWord(number) {
+    this.spans[this.word]?.classList.remove("chosen");
     this.word = number;
-    for (const span of this.transcript.querySelectorAll(".word"))
-      span.classList.toggle("chosen", Number(span.dataset.word) === number);
     if (number === null) return;
+    this.spans[number]?.classList.add("chosen");
     this.describe(number);
-    this.transcript.querySelector(".chosen")?.scrollIntoView({ block: "nearest" });
+    this.spans[number]?.scrollIntoView({ block: "nearest" });
     this.wave.reveal(this.row.words[number].start, this.row.words[number].end);
   }
 
   describe(number) {
     const word = this.row.words[number];
-    const heard = this.detail?.heard[number];
+    const { heard } = word;
     const written = this.row.text.slice(word.begin, word.stop);
     const what =
       heard === written
@@ -315,27 +326,17 @@ class Detail {
   }
 
   setPlaying(playing) {
-    this.play.replaceChildren(playing ? "■ Stop " : "▶ Play ", make("kbd", {}, "space"));
+    this.play.replaceChildren(playing ? "❚❚ Pause " : "▶ Play ", make("kbd", {}, "space"));
   }
 
-  tick(time) {
-    this.setPlaying(time !== null);
+  // time: what is being played, in seconds; null at the end. playing: false for a pause.
+  tick(time, playing = time !== null) {
+    if (playing !== this.playing) this.setPlaying((this.playing = playing));
     this.wave.tick(time);
     const now = time === null ? -1 : this.row.words.findIndex((word) => word.start <= time && time < word.end);
     if (now === this.now) return;
+    this.spans?.[this.now]?.classList.remove("now");
     this.now = now;
-    for (const span of this.transcript.querySelectorAll(".word"))
-      span.classList.toggle("now", Number(span.dataset.word) === now);
+    this.spans?.[now]?.classList.add("now");
   }
-}
-
-function legend() {
-  const steps = Array.from({ length: 10 }, (_, level) => make("i", { class: `shade-${level}` }));
-  return make(
-    "span",
-    { class: "legend", title: "Probability that a character (shade) or word (bar below it) was not said" },
-    "not said: 0 ",
-    ...steps,
-    " 1",
-  );
 }

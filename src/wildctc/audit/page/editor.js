@@ -7,10 +7,11 @@ const EDITOR_HELP = [
   ["Ctrl Enter", "word"],
   ["Tab", "next doubtful word"],
   ["Alt 1…9", "findings"],
+  ["Alt 0", "all of them"],
 ];
 
 class Editor {
-  // act: save(text), close(), changed(), take(number), playAll(), playWord(number), playFinding(number), changeSpeed(),
+  // act: save(text), close(), changed(), take(number), takeAll(), playAll(), playWord(number), playFinding(number), changeSpeed(),
   // changeLoop()
   constructor(act) {
     this.act = act;
@@ -57,6 +58,7 @@ class Editor {
     const digit = digitOf(event);
     if (ctrlKey && code === "Space") return () => this.act.playAll();
     if (ctrlKey && key === "Enter") return () => this.act.playWord(this.places.wordAt(this.text.selectionStart));
+    if (altKey && (code === "Digit0" || key === "0")) return () => this.act.takeAll();
     if (altKey && digit) return () => this.act.take(digit - 1);
     if (altKey && code === "KeyR") return () => this.act.changeSpeed(shiftKey ? -1 : 1);
     if (altKey && code === "KeyL") return () => this.act.changeLoop();

@@ -34,21 +34,47 @@ const nameCharacters = (characters) =>
 
 const takeText = (issue) => ({ changed: "Use", extra: "Remove", missing: "Insert" })[issue.kind];
 
-// The indices of the words of `heard` that are in the longest common subsequence with `written`.
-function commonWords(written, heard) {
-  const [n, m] = [written.length, heard.length];
-  const length = Array.from({ length: n + 1 }, () => new Uint16Array(m + 1));
-  for (let i = n - 1; i >= 0; i--)
-    for (let j = m - 1; j >= 0; j--)
-      length[i][j] = written[i] === heard[j] ? length[i + 1][j + 1] + 1 : Math.max(length[i + 1][j], length[i][j + 1]);
-  const same = new Set();
-  for (let i = 0, j = 0; i < n && j < m;) {
-    if (written[i] === heard[j]) {
-      same.add(j);
-      i++;
-      j++;
-    } else if (length[i + 1][j] >= length[i][j + 1]) i++;
-    else j++;
-  }
-  return same;
+// A line of the list of findings, with buttons to play it and to copy it into the fix.
+function findingLine(issue, number, play, take) {
+  const sign = make("span", { class: `sign ${issue.kind}`, title: KIND_NAMES[issue.kind] }, KIND_SIGNS[issue.kind]);
+  const listen = make(
+    "button",
+    {
+      class: "listen",
+      title: "Play",
+      "aria-label": `▶ ${seconds(issue.start)}: play ${describeIssue(issue)}`,
+      onclick: () => play(number),
+    },
+    "▶ ",
+    make("span", { class: "time" }, seconds(issue.start)),
+  );
+  const copy = make(
+    "button",
+    {
+      class: "take",
+      title: `Copy it into the fix (${number + 1})`,
+      "aria-label": `${takeText(issue)} ${number + 1}: ${describeIssue(issue)}`,
+      onclick: take,
+    },
+    takeText(issue),
+    " ",
+    number < 9 && make("kbd", {}, String(number + 1)),
+  );
+  copy.hidden = issue.kind === "missing" ? !issue.heard : issue.heard === issue.written;
+  const score = make("span", { class: "score", title: "0 to 1" }, issue.score.toFixed(2));
+  return make("li", {}, make("span", { class: "what" }, sign, " ", ...differenceOf(issue)), score, listen, copy);
+}
+
+// What was heard. Words that are not in the written transcript are marked; all between them is one piece of text.
+function heardParts(row) {
+  const heard = row.heard.split(" ");
+  const same = new Set(commonWords(row.text.split(" "), heard).map(([, place]) => place));
+  const parts = [""];
+  heard.forEach((word, i) => {
+    const text = `${i ? " " : ""}${same.has(i) ? word : ""}`;
+    if (typeof parts.at(-1) === "string") parts[parts.length - 1] += text;
+    else parts.push(text);
+    if (!same.has(i)) parts.push(make("mark", {}, word));
+  });
+  return parts;
 }

@@ -3,7 +3,8 @@
 
 // Returns a message, and the decisions before, for undo.
 async function loadDecisions(decisions, text) {
-  const { given, unknown, changed, error } = parseDecisions(text);
+  await loadTexts();
+  const { given, unknown, changed, several, error } = parseDecisions(text);
   if (error) return [error, []];
   const older = [...given].filter(([row, decision]) => decisions.isOlder(row, decision)).map(([row]) => row);
   const choice = older.length ? await ask(older) : "file";
@@ -15,6 +16,7 @@ async function loadDecisions(decisions, text) {
   const kept = decisions.team.served ? () => true : (row) => !decisions.unstored.has(row.id);
   const lost = [...given.keys()].filter((row) => !kept(row)).length;
   if (lost) parts.push(`${lost} of them could not be stored, because the browser's storage is full: export them`);
+  if (several) parts.push(`${several} times several reviewers had decided: the newest decision was taken`);
   if (unknown.length) parts.push(`${unknown.length} for utterances that are not in this report`);
   if (changed.length) parts.push(`refused, because the transcript is different now: ${nameSome(changed)}`);
   return [parts.join("; "), before];

@@ -1,7 +1,7 @@
 // Where the findings and the words of a transcript are in a text that is being edited.
 "use strict";
 
-const STATES = 300; // earlier texts that are remembered
+const STATES = 100_000; // places of earlier texts that are remembered
 
 class Places {
   constructor(row) {
@@ -17,7 +17,7 @@ class Places {
     const copy = (places) => places.map((place) => ({ ...place }));
     this.states.delete(this.text);
     this.states.set(this.text, [copy(this.findings), copy(this.words)]);
-    if (this.states.size > STATES) this.states.delete(this.states.keys().next().value);
+    if (this.states.size > Math.max(10, STATES / (this.words.length + 1))) this.states.delete(this.states.keys().next().value);
   }
 
   // The text was changed in one place.

@@ -8,6 +8,7 @@ class Player {
     this.audio.preload = "auto";
     this.row = null;
     this.loop = false;
+    this.halted = null; // the part that was paused
     this.turn = 0; // counts calls of play: an earlier call that still waits for its file gives up
     this.ontick = ontick;
     this.audio.addEventListener("ended", () => this.finish());
@@ -18,6 +19,26 @@ class Player {
 
   get playing() {
     return !this.audio.paused;
+  }
+
+  // Whether a part is half played.
+  get paused() {
+    return this.halted !== null && !this.playing;
+  }
+
+  pause() {
+    this.turn++;
+    this.audio.pause();
+    this.halted = this.part;
+    this.ontick(this.row, this.audio.currentTime - this.row.offset, false);
+  }
+
+  // Go on to the end of the part.
+  async resume() {
+    const [row, start, end] = this.halted;
+    const from = this.audio.currentTime - row.offset;
+    await this.play(row, from < end - 0.02 ? from : start, end);
+    this.part = [row, start, end]; // a loop begins at the start of the part
   }
 
   open(row) {
@@ -32,6 +53,7 @@ class Player {
     this.open(row);
     if (!row.audio) return;
     const turn = ++this.turn;
+    this.halted = null;
     this.audio.pause();
     if (this.audio.readyState < 1) await this.once("loadedmetadata", "error");
     if (turn !== this.turn || this.audio.error) return;
@@ -73,6 +95,7 @@ class Player {
 
   stop() {
     this.turn++;
+    this.halted = null;
     this.audio.pause();
     if (this.row) this.ontick(this.row, null);
   }

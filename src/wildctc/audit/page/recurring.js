@@ -1,33 +1,31 @@
-// Findings that recur: the same words written, and the same heard, in several places. They are fixed once for all.
+// Findings that recur: the same words written, and the same heard, in several places. They are settled once for all: fixed,
+// accepted as a variant, or hidden as an error of the model.
 "use strict";
 
-const RECURRING = { listed: 200, least: 0.5, sign: "all: " }; // findings that are listed; the least score; how a reason starts
-
-const patternOf = ({ kind, written, heard }) => [kind, written, heard].join("\t");
-const patternText = ({ written, heard }) => `${written || "∅"} → ${heard || "∅"}`;
+const RECURRING = { listed: 200, least: 0.5 }; // findings that are listed; the least score
 
 // The findings with a different text, by what is written and heard; the most frequent first.
 function findRecurring() {
-  const found = new Map(); // pattern → {issue, places: [[row, number of the finding]], speakers}
+  const found = new Map(); // rule id → {issue, places: [[row, issue]], speakers}
   for (const row of report.rows)
-    row.issues.forEach((issue, number) => {
-      if (issue.score < RECURRING.least || issue.written === issue.heard || (!issue.written && !issue.heard)) return;
-      const key = patternOf(issue);
+    for (const issue of row.issues) {
+      if (issue.score < RECURRING.least || issue.written === issue.heard || (!issue.written && !issue.heard)) continue;
+      const key = ruleId(issue);
       if (!found.has(key)) found.set(key, { issue, places: [], speakers: new Set() });
-      found.get(key).places.push([row, number]);
+      found.get(key).places.push([row, issue]);
       found.get(key).speakers.add(row.speaker);
-    });
+    }
   return [...found.values()].filter(({ places }) => places.length > 1).sort((a, b) => b.places.length - a.places.length);
 }
 
 // The findings of an utterance that were fixed with all others of their kind, as its decision says.
 const fixedWithOthers = (made) =>
-  made?.reason?.startsWith(RECURRING.sign) ? made.reason.slice(RECURRING.sign.length).split("; ") : [];
+  made?.reason?.startsWith(TOGETHER) ? made.reason.slice(TOGETHER.length).split("; ") : [];
 
 // Whether an utterance was fixed only as one of many, and has other findings, which nobody has listened to.
 const isPartlyFixed = (row, made) => {
   const done = fixedWithOthers(made);
-  return done.length > 0 && row.issues.some((issue) => issue.score >= RECURRING.least && !done.includes(patternText(issue)));
+  return done.length > 0 && row.issues?.some((issue) => issue.score >= RECURRING.least && !done.includes(patternText(issue)));
 };
 
 // The decision that fixes one more recurring finding of an utterance; null if a person has decided already.
@@ -35,41 +33,90 @@ function fixOneMore(row, made, issue) {
   if (made && !fixedWithOthers(made).length) return null;
   const done = [...new Set([...fixedWithOthers(made), patternText(issue)])];
   let text = row.text;
-  const chosen = row.issues.filter((one) => one.score >= RECURRING.least && done.includes(patternText(one)));
+  const chosen = row.every.filter((one) => one.score >= RECURRING.least && done.includes(patternText(one)));
   for (const { begin, stop, heard } of chosen.sort((a, b) => b.begin - a.begin || b.stop - a.stop))
     text = `${text.slice(0, begin)} ${heard} ${text.slice(stop)}`;
   text = text.split(/\s+/).filter(Boolean).join(" ");
-  return text ? { decision: "fix", fixed: text, reason: RECURRING.sign + done.join("; ") } : null;
+  return text ? { decision: "fix", fixed: text, reason: TOGETHER + done.join("; ") } : null;
 }
 
-// The dialog. act: the application, with play(row, number) and fixAll(issue, rows).
-function showRecurring(app) {
-  const found = findRecurring();
-  const items = found.slice(0, RECURRING.listed).map(({ issue, places, speakers }) => {
-    const count = make("td", {}, places.length.toLocaleString("en"));
+// The dialog. app: the application, with choose(row), playIssue(issue), fixAll(issue, rows) and rule(issue, decision).
+class Recurring {
+  constructor(app) {
+    this.app = app;
+    byName("recurring").onclick = () => this.open().catch((error) => say(error.message));
+  }
+
+  async open() {
+    await loadTexts();
+    this.show();
+    byName("recurring-dialog").showModal();
+  }
+
+  show() {
+    const found = findRecurring();
+    const head = ["Written → heard", "Times", "Speakers", "Sample", ""].map((text) => make("th", { scope: "col" }, text));
+    const lines = found.slice(0, RECURRING.listed).map((pattern) => this.line(pattern));
+    byName("recurring-list").replaceChildren(make("tr", {}, ...head), ...lines);
+    byName("recurring-list").hidden = byName("recurring-about").hidden = lines.length === 0;
+    byName("recurring-none").hidden = lines.length > 0;
+    this.showRules();
+  }
+
+  line({ issue, places, speakers }) {
+    const { app } = this;
     const rows = [...new Set(places.map(([row]) => row))];
-    const open = () => rows.filter((row) => fixOneMore(row, app.decisions.of(row), issue));
+    const open = rows.filter((row) => fixOneMore(row, app.decisions.of(row), issue));
+    const left = open.filter((row) => !fixedWithOthers(app.decisions.of(row)).includes(patternText(issue))).length;
     let sample = 0;
     const play = () => {
-      const [row, number] = places[sample++ % places.length];
+      const [row, one] = places[sample++ % places.length];
       app.choose(row);
-      app.playFinding(number);
+      app.whenShown(() => app.listening.playIssue(one));
     };
-    const fix = make("button", {
-      "aria-label": `Fix all: ${describeIssue(issue)}`,
-      onclick: () => {
-        app.fixAll(issue, open());
-        fix.disabled = true;
-        fix.textContent = "Fixed (u undoes)";
-      },
-    }, `Fix ${open().filter((row) => !fixedWithOthers(app.decisions.of(row)).includes(patternText(issue))).length}`);
-    fix.disabled = fix.textContent === "Fix 0";
-    const listen = make("button", { "aria-label": `Play a sample: ${describeIssue(issue)}`, onclick: play }, "▶");
-    const what = make("td", { class: "what" }, ...differenceOf(issue));
-    return make("tr", {}, what, count, make("td", {}, String(speakers.size)), make("td", {}, listen, " ", fix));
-  });
-  const head = ["Written → heard", "Times", "Speakers", ""].map((text) => make("th", {}, text));
-  byName("recurring-list").replaceChildren(make("tr", {}, ...head), ...items);
-  byName("recurring-none").hidden = items.length > 0;
-  byName("recurring-dialog").showModal();
+    const act = (label, title, onclick, disabled = false) =>
+      make("button", { title, "aria-label": `${title}: ${describeIssue(issue)}`, disabled, onclick }, label);
+    const then = (what) => () => {
+      what();
+      this.show();
+    };
+    const buttons = [
+      act(left ? `Fix ${left}` : "Fixed", "Fix all", then(() => app.fixAll(issue, open)), !left),
+      canBeVariant(issue) && act("Variant", "Accept as a variant", then(() => app.rule(issue, "variant"))),
+      act("Hide", "The model's error: hide", then(() => app.rule(issue, "hide"))),
+    ];
+    return make(
+      "tr",
+      {},
+      make("td", { class: "what" }, ...differenceOf(issue)),
+      make("td", {}, places.length.toLocaleString("en")),
+      make("td", {}, String(speakers.size)),
+      make("td", {}, act("▶", "Play a sample", play)),
+      make("td", { class: "buttons" }, ...buttons.filter(Boolean)),
+    );
+  }
+
+  // The rules that hold, each with a button that takes it back.
+  showRules() {
+    const { decisions, team } = this.app;
+    const lines = rulesOf(decisions).map(([issue, made]) => {
+      const undo = () => {
+        this.app.rule(issue, null);
+        this.show();
+      };
+      const mine = decisions.made.has(ruleId(issue));
+      const label = `Take back: ${describeIssue(issue)}`;
+      return make(
+        "tr",
+        {},
+        make("td", { class: "what" }, ...differenceOf(issue)),
+        make("td", {}, RULES[made.decision]),
+        make("td", {}, make("bdi", {}, made.reviewer && made.reviewer !== team.name ? made.reviewer : "")),
+        make("td", {}, mine && make("button", { "aria-label": label, onclick: undo }, "Take back")),
+      );
+    });
+    byName("rules-title").hidden = byName("rules-list").hidden = lines.length === 0;
+    const head = ["Settled", "As", "By", ""].map((text) => make("th", { scope: "col" }, text));
+    byName("rules-list").replaceChildren(make("tr", {}, ...head), ...lines);
+  }
 }

@@ -1,17 +1,26 @@
 // One row of the list.
 "use strict";
 
+const EXCERPT = 160; // characters
+
+// Call back when the data of an utterance are there.
+function whenRead(row, act) {
+  loadDetail(row).then(act, (error) => {
+    row.failed = true;
+    say(error.message);
+  });
+}
+
 // made: the decision, if there is one. begun: whether a fix was begun and not saved. me: this reviewer's name.
 function showRow(element, row, made, begun, me) {
   element.querySelectorAll(".excerpt").forEach(unshade);
   const excerpt = make("div", { class: "excerpt", dir: "auto" });
-  showTranscript(excerpt, row, excerptStart(row));
+  if (row.words) showTranscript(excerpt, row, excerptStart(row), () => null, EXCERPT);
+  else if (!row.failed) whenRead(row, () => element.row === row && showRow(element, row, made, begun, me));
+  element.row = row;
   const speaker = speakerName(row);
   const worst = Math.max(...row.worst);
-  const counts = KINDS.map((kind) => [
-    kind,
-    row.issues.filter((issue) => issue.kind === kind && issue.score >= 0.5).length,
-  ]);
+  const counts = KINDS.map((kind, number) => [kind, row.counts[number]]);
   element.replaceChildren(
     make(
       "div",
@@ -32,7 +41,7 @@ function showRow(element, row, made, begun, me) {
     make(
       "div",
       { class: "worst", dir: "auto" },
-      ...(row.issues.length ? differenceOf(row.issues[0]) : ["nothing doubtful"]),
+      ...(row.issues ? (row.issues.length ? differenceOf(row.issues[0]) : ["nothing doubtful"]) : ["…"]),
     ),
   );
   element.style.setProperty("--worst", worst);

@@ -101,7 +101,8 @@ class ServerStore {
     for (const row of answer.rows) {
       const known = report.byId.get(row.id);
       const mine = row.reviewer === this.team.name;
-      if (this.confirmed.delete(row.number) || known?.text !== row.text || (mine && waiting.has(row.id))) continue;
+      const about = isRuleId(row.id) || (known && isAbout(known, row.text));
+      if (this.confirmed.delete(row.number) || !about || (mine && waiting.has(row.id))) continue;
       const { decision, fixed, at, reviewer, reason, comment } = row;
       const made = { decision, fixed, at, reviewer, reason, comment };
       this.take(row.id, mine && !decision ? null : made, mine, live);

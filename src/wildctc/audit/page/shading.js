@@ -24,12 +24,14 @@ function clusterEdges(text) {
   return [...edges, text.length];
 }
 
+const edgesOf = (row) => (row.edges ??= clusterEdges(row.text));
+
 // Parts of the text with the same shade: [begin, stop, level]. Parts of level 0 are not included.
 function shadesOf(row) {
   if (row.shades) return row.shades;
   row.shades = [];
   if (/^0*$/.test(row.shade)) return row.shades;
-  const edges = clusterEdges(row.text);
+  const edges = edgesOf(row);
   for (let i = 0; i + 1 < edges.length; i++) {
     let level = 0;
     for (let k = edges[i]; k < edges[i + 1]; k++) level = Math.max(level, Number(row.shade[k]));
@@ -43,7 +45,8 @@ function shadesOf(row) {
 // Fill an element with the row's transcript, starting at the character `from`. Words are elements with `data-word`.
 // `before(number)` may return an element that is put before the word of this number (or at the end, if number is the
 // number of words).
-function showTranscript(element, row, from = 0, before = () => null) {
+// Not much more than `length` characters are shown.
+function showTranscript(element, row, from = 0, before = () => null, length = Infinity) {
   unshade(element);
   const nodes = []; // [text node, its first character in the transcript]
   const parts = from > 0 ? ["… "] : [];
@@ -54,7 +57,7 @@ function showTranscript(element, row, from = 0, before = () => null) {
   };
   let position = from;
   row.words.forEach((word, number) => {
-    if (word.begin < from) return;
+    if (word.begin < from || word.begin > from + length) return;
     if (word.begin > position) parts.push(addText(position, word.begin));
     parts.push(before(number));
     const level = Math.min(9, Math.floor(10 * word.bypass));
@@ -63,7 +66,7 @@ function showTranscript(element, row, from = 0, before = () => null) {
     parts.push(span);
     position = word.stop;
   });
-  if (position < row.text.length) parts.push(addText(position, row.text.length));
+  if (position < row.text.length && length === Infinity) parts.push(addText(position, row.text.length));
   parts.push(before(row.words.length));
   element.replaceChildren(...parts.filter(Boolean));
   shade(element, row, nodes);
@@ -73,10 +76,12 @@ function shade(element, row, nodes) {
   if (!highlights) return;
   element.shades = [];
   const shades = shadesOf(row);
+  let next = 0; // nodes and shades are both in the order of the text
   for (const [node, begin] of nodes) {
     const stop = begin + node.length;
-    for (const [first, last, level] of shades) {
-      if (last <= begin || first >= stop) continue;
+    while (next < shades.length && shades[next][1] <= begin) next++;
+    for (let i = next; i < shades.length && shades[i][0] < stop; i++) {
+      const [first, last, level] = shades[i];
       const range = new StaticRange({
         startContainer: node,
         startOffset: Math.max(first, begin) - begin,

@@ -1,0 +1,115 @@
+"""A probe goes to other tools, and decisions come back."""
+
+import csv
+import json
+from xml.etree import ElementTree
+
+import pytest
+from support.probes import SCRIPTS, probed, write
+from support.tones import read_rows, write_rows
+
+from wildctc.audit.decisions import Decision, read_decisions
+from wildctc.cli import main
+
+TEXT = SCRIPTS["english"].text
+FIXED = "the quack brown fox jumps over the dog"
+
+
+@pytest.fixture
+def probe(tmp_path):
+    utterances = [probed(u.id, u.text, audio="gone.wav") for u in SCRIPTS.values() if u.id != "english"]
+    probe = write(tmp_path, [SCRIPTS["english"], *utterances, probed("a/b =", 'x" y', {0: "z"}, audio="gone.wav")])
+    write_rows(tmp_path / "d.jsonl", [Decision("english", "fix", TEXT, FIXED, "ann", "2026-11-18T10:00:00Z").row()])
+    return probe
+
+
+def exchange(probe, to, out, decisions=True):
+    more = ["--decisions", str(probe.parent / "d.jsonl")] if decisions else []
+    assert main(["exchange", str(probe), "--to", to, "-o", str(out), *more]) == 0
+    return out
+
+
+def test_label_studio_gets_predictions_and_gives_decisions_back(probe, tmp_path):
+    tasks = json.loads(exchange(probe, "label-studio", tmp_path / "t.json").read_text())
+    result = tasks[0]["predictions"][0]["result"]
+    assert result[0]["value"]["text"] == [SCRIPTS["english"].heard]
+    assert sorted(r["value"]["labels"][0] for r in result[1:]) == ["changed", "extra", "missing"]
+    config = ElementTree.parse(tmp_path / "t.xml").getroot()
+    names = {element.get("name") for element in config.iter()}
+    assert {r["from_name"] for r in result} <= names
+    assert read_decisions(tmp_path / "t.json") == read_decisions(tmp_path / "d.jsonl")
+    area = tasks[0]["annotations"][0]["result"][0]
+    tasks[1]["annotations"] = [
+        {
+            "completed_by": 7,
+            "created_at": "2026-11-18T11:00:00Z",
+            "result": [area | {"value": {"text": tasks[1]["data"]["text"]}}],
+        }
+    ]
+    tasks[2]["annotations"] = [{"completed_by": {"id": 7}, "was_cancelled": True, "result": []}]
+    (tmp_path / "t.json").write_text(json.dumps(tasks))
+    found = read_decisions(tmp_path / "t.json")
+    assert [(d.decision, d.reviewer) for d in found] == [("fix", "ann"), ("accept", "7"), ("skip", "7")]
+
+
+@pytest.mark.parametrize("content", ['[{"id": 1}]', "[1]", "[{", "[]"])
+def test_other_json_is_one_line(tmp_path, capsys, content):
+    (tmp_path / "t.json").write_text(content)
+    assert main(["decisions", "report", str(tmp_path / "t.json")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_nemo_gets_what_was_heard_and_what_was_decided(probe, tmp_path):
+    row = read_rows(exchange(probe, "nemo", tmp_path / "n.jsonl"))[0]
+    assert (row["text"], row["pred_text"], row["fixed"]) == (TEXT, SCRIPTS["english"].heard, FIXED)
+    assert (row["reviewer"], row["audio_filepath"], row["offset"]) == ("ann", SCRIPTS["english"].audio, 0.0)
+
+
+def test_argilla_gets_a_record_for_each_utterance(probe, tmp_path):
+    rows = read_rows(exchange(probe, "argilla", tmp_path / "a.jsonl"))
+    assert [row["id"] for row in rows] == [*SCRIPTS, "a/b ="]
+    assert rows[0]["suggestions"][0]["value"] == SCRIPTS["english"].heard
+    assert rows[0]["metadata"]["fixed"] == FIXED
+
+
+def test_a_spreadsheet_gets_findings_with_their_verdicts_and_computes_nothing(probe, tmp_path):
+    with exchange(probe, "csv", tmp_path / "c.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    english = {row["written"] or row["heard"]: row["right"] for row in rows if row["id"] == "english"}
+    assert english == {"quick": "yes", "lazy": "yes", "right": "no"}
+    write(tmp_path / "bad", [probed("=1+1", "-a b", {0: "=cmd"}, audio="gone.wav")])
+    out = exchange(tmp_path / "bad/probe.jsonl", "csv", tmp_path / "bad.csv", decisions=False).read_text("utf-8-sig")
+    assert "'=1+1" in out
+    assert "'=cmd" in out
+    assert "'-a" in out
+
+
+def test_textgrids_have_tiers_without_gaps(probe, tmp_path):
+    out = exchange(probe, "textgrid", tmp_path / "grids")
+    assert {path.name for path in out.iterdir()} == {f"{id}.TextGrid" for id in [*SCRIPTS, "a%2Fb %3D"]}
+    lines = (out / "english.TextGrid").read_text().splitlines()
+    values = [float(line.split("=")[1]) for line in lines if line.startswith("            x")]
+    ends = [k for k, value in enumerate(values) if k % 2 and value == SCRIPTS["english"].duration]
+    assert len(ends) == 4  # tiers
+    for k in range(1, len(values) - 1, 2):
+        assert values[k + 1] == (0.0 if k in ends else values[k])
+        assert values[k] > values[k - 1]
+    assert f'            text = "{FIXED}"' in lines
+    assert '            text = "x"""' in (out / "a%2Fb %3D.TextGrid").read_text()
+
+
+def test_elan_gets_annotations_with_their_times(probe, tmp_path):
+    root = ElementTree.parse(exchange(probe, "elan", tmp_path / "elan") / "english.eaf").getroot()
+    tiers = {tier.get("TIER_ID"): [a.text for a in tier.iter("ANNOTATION_VALUE")] for tier in root.iter("TIER")}
+    assert tiers["words"] == TEXT.split()
+    assert tiers["transcript"] == [FIXED]
+    times = {slot.get("TIME_SLOT_ID"): int(slot.get("TIME_VALUE")) for slot in root.iter("TIME_SLOT")}
+    word = next(root.iter("ALIGNABLE_ANNOTATION"))
+    expected = SCRIPTS["english"].words[0]
+    assert times[word.get("TIME_SLOT_REF1")] == pytest.approx(1000 * expected.start, abs=1)
+
+
+def test_the_probe_is_never_written_over(probe, capsys):
+    before = probe.read_bytes()
+    assert main(["exchange", str(probe), "--to", "nemo", "-o", str(probe)]) == 2
+    assert probe.read_bytes() == before
