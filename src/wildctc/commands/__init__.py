@@ -7,6 +7,7 @@ inside the functions, so that `wildctc --help` is quick.
 
 from wildctc.commands import (
     align,
+    align_long,
     apply_fixes,
     audit,
     clean,
@@ -38,6 +39,7 @@ COMMANDS = (
     compare,
     transcribe,
     align,
+    align_long,
     graph,
     probe,
     audit,
