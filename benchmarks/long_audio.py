@@ -45,6 +45,7 @@ from wildctc.training.unfinished import load_last
 RATE = 16000
 LEAST_LOUD = 0.003  # root mean square: of Harper Valley, 2% of the utterances are next to silent, and left out
 EDGE = 10**-1.5  # 30 dB below the loudest 20 ms of an utterance: where its speech begins and ends
+CHANGED = 2  # words
 PARAGRAPH = 6  # sentences
 METHODS = ("wildctc", "forced", "star", "ctc-segmentation")
 
@@ -170,7 +171,9 @@ def by_wildcards(
         read = [w for w in words if w.read]
         share = sum(len(w.text) for w in read) / sum(len(w.text) for w in words)
         rows.append((read[0].start, read[-1].end, share) if read else (0.0, 0.0, 0.0))
-    return rows, [(d.start, d.end) for d in found.differences if d.heard]
+    # A few words in the place of a few others are a changed word, not a sentence that is not in the text.
+    large = [d for d in found.differences if d.heard and max(len(x.split()) for x in (d.written, d.heard)) > CHANGED]
+    return rows, [(d.start, d.end) for d in large]
 
 
 def by_plain_ctc(model: Recognizer, logits: LongLogits, sentences: list[str], star: bool) -> Found:

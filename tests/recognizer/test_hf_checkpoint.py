@@ -16,8 +16,8 @@ from support.tiny_hf import make_checkpoint  # noqa: E402
 from wildctc.cli import main  # noqa: E402
 from wildctc.errors import MissingExtra, WildCTCError  # noqa: E402
 from wildctc.probe.graphs import probe_logits  # noqa: E402
-from wildctc.recognizer.hf_checkpoint import Checkpoint  # noqa: E402
 from wildctc.probe.records import read_probe  # noqa: E402
+from wildctc.recognizer.hf_checkpoint import Checkpoint  # noqa: E402
 
 
 @pytest.fixture(scope="module")
