@@ -209,12 +209,50 @@ def by_ctc_segmentation(model: Recognizer, logits: LongLogits, sentences: list[s
     return [(start + logits.first, end + logits.first, float(score)) for start, end, score in segments]
 
 
+def draw(model: Recognizer, work: Path, prices: Prices, picture: str, begin: float, seconds: float) -> None:
+    """A stretch of the recording: what `align-long` found, and the truth."""
+    from matplotlib.figure import Figure
+
+    logits, truth = load_logits(work), json.loads((work / "truth.json").read_text())
+    sentences = [text for text, _ in truth["sentences"]]
+    rows, _ = by_wildcards(model, logits, sentences, prices)
+    text = parse_text("\n".join(f"{sentence}." for sentence in sentences))
+    sound = Recording(RATE, logits.duration, [])
+    found = align_text(model.units, sound, logits, text, as_spoken(text, model.units), prices=prices)
+    figure = Figure(figsize=(10, 2.6), layout="constrained")
+    wave, bars = figure.subplots(2, 1, sharex=True, height_ratios=[1, 2])
+    samples = np.load(work / "wave.npy")[int(begin * RATE) : int((begin + seconds) * RATE)]
+    step = max(1, len(samples) // 4000)
+    wave.plot(begin + np.arange(0, len(samples), step) / RATE, samples[::step], color="0.4", linewidth=0.4)
+    wave.set_axis_off()
+    for start, end, share in rows:
+        if share > 0:
+            bars.broken_barh([(start, end - start)], (1.1, 0.8), color="0.75", edgecolor="white")
+    for d in found.differences:
+        if d.written:
+            bars.plot([(d.start + d.end) / 2] * 2, [1.1, 1.9], color="tab:orange", linewidth=2.5)
+        if d.heard:
+            bars.broken_barh([(d.start, d.end - d.start)], (1.1, 0.8), color="tab:blue", alpha=0.7)
+    colours = {"kept": "0.75", "swapped": "0.9", "removed": "tab:blue", "foreign": "tab:blue"}
+    for s in truth["spoken"]:
+        bars.broken_barh([(s["start"], s["end"] - s["start"])], (0.1, 0.8), color=colours[s["kind"]], edgecolor="white")
+    bars.set(xlim=(begin, begin + seconds), ylim=(0, 2), xlabel="seconds", yticks=[0.5, 1.5])
+    bars.set_yticklabels(["truth", "found"])
+    for side in ("top", "right", "left"):
+        bars.spines[side].set_visible(False)
+    figure.savefig(picture)
+
+
+def load_logits(work: Path) -> LongLogits:
+    stored = np.load(work / "logits.npz")
+    return LongLogits(torch.from_numpy(stored["logits"]), *stored["numbers"].tolist())
+
+
 def run_method(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     """One method, in this process: its sentences, its unwritten speech, seconds and memory."""
     torch.set_num_threads(1)
     model = load_model(options.model)
-    stored = np.load(work / "logits.npz")
-    logits = LongLogits(torch.from_numpy(stored["logits"]), *stored["numbers"].tolist())
+    logits = load_logits(work)
     sentences = [text for text, _ in json.loads((work / "truth.json").read_text())["sentences"]]
     before, began, unwritten = peak(), time.process_time(), None
     if options.method == "wildctc":
@@ -312,6 +350,8 @@ def main() -> None:
     for field, price in asdict(Prices()).items():
         parser.add_argument(f"--{field}", type=float, default=price, help=f"price (default {price:g})")
     parser.add_argument("--work", help="keep the recording there, and use it again")
+    parser.add_argument("--picture", metavar="SVG", help="draw two minutes of it")
+    parser.add_argument("--begin", type=float, default=0.0, help="where the picture begins, seconds")
     parser.add_argument("--method", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.method:
@@ -324,6 +364,9 @@ def main() -> None:
             make(Path(options.speech), options.split, options.minutes, options.seed, work)
             encode(options, work)
         compare(options, work)
+        if options.picture:
+            prices = Prices(options.between, options.inside, options.word)
+            draw(load_model(options.model), work, prices, options.picture, options.begin, 120.0)
 
 
 def compare(options: argparse.Namespace, work: Path) -> None:

@@ -181,7 +181,7 @@ def test_text_of_another_recording_is_said_so(made, capsys):
 def test_a_text_ten_times_too_long_is_aligned_or_refused_with_a_reason(made, capsys):
     folder = made["folder"]
     rng = np.random.default_rng(9)
-    other = "\n".join(" ".join(sentence(rng) for _ in range(4)).upper() for _ in range(5 * len(made["lines"])))
+    other = "\n".join(" ".join(sentence(rng) for _ in range(4)) for _ in range(5 * len(made["lines"])))
     (folder / "ten.txt").write_text(other + "\n" + "\n".join(made["lines"]) + "\n" + other)
     assert "of the text was found in the audio" in refuse(made, capsys, folder / "rec.wav", folder / "ten.txt")
 

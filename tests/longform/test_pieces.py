@@ -5,8 +5,9 @@ from itertools import pairwise
 import pytest
 
 from wildctc.longform.alignment import AlignedWrittenWord, Difference, LongAlignment
-from wildctc.longform.formats import subtitles, to_textgrid
+from wildctc.longform.formats import subtitles
 from wildctc.longform.pieces import all_pieces, solid_pieces
+from wildctc.recognizer.textgrid import Interval, to_textgrid
 
 
 def aligned(words, differences=(), duration=None):
@@ -56,7 +57,7 @@ def test_all_pieces_show_unread_text_and_unwritten_speech():
 
 
 def test_a_textgrid_has_no_holes_and_no_overlap():
-    grid = to_textgrid(3.0, {"words": [(0.5, 1.0, 'say "a"'), (0.9, 1.2, "b"), (2.0, 2.0, "nothing")]})
+    grid = to_textgrid(3.0, {"words": [Interval(0.5, 1.0, 'say "a"'), Interval(0.9, 1.2, "b"), Interval(2.0, 2.0, "")]})
     times = [float(line.split("=")[1]) for line in grid.splitlines() if line.startswith("            x")]
     assert times[::2] == [0.0, *times[1:-1:2]]
     assert times[-1] == 3.0

@@ -71,6 +71,11 @@ def test_case_punctuation_and_unknown_characters_are_left_to_the_output():
     assert max(spoken.words) + 1 == len(spoken.texts)
 
 
+def test_capitals_accents_and_punctuation_that_the_model_lacks():
+    units = CharUnits(["<blank>", " ", *"abcdef"], Normalizer())
+    assert as_spoken(parse_text("Bád—CAFE, fed."), units).texts == ["bad", "cafe", "fed"]
+
+
 @pytest.mark.slow  # uroman reads its tables
 def test_another_script_is_an_error_and_can_be_romanised():
     units = CharUnits(["<blank>", " ", *"abcdefghijklmnopqrstuvwxyz"], Normalizer(lower=True, strip_punctuation=True))

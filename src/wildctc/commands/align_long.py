@@ -54,7 +54,10 @@ def run(options: argparse.Namespace) -> None:
     for output in map(Path, options.output):
         write_text(output, FORMATS[output.suffix.lower()](found.alignment))
     text = to_text(found.alignment)
-    print(text if not options.output and not options.audit else text.split("\n", 1)[0], end="\n" * bool(options.output))
+    if options.output or options.audit:
+        print(text.split("\n", 1)[0])
+    else:
+        print(text, end="")
     if options.output:
         print(", ".join(options.output))
     if options.audit:

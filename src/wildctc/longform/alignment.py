@@ -44,7 +44,7 @@ class Prices:
 
     between: float = 0.5
     inside: float = 2.5
-    word: float = 10.0
+    word: float = 14.0
 
     def wildcards(self, outputs: int, inside: Sequence[bool]) -> Wildcards:
         """Convert prices to weights: ★ has the mean of the non-blank probabilities, and a price is about their sum.
@@ -141,7 +141,7 @@ class LongAlignment:
     def found(self) -> float:
         """The share of the text that was found in the audio, by letters of words that were read beyond doubt."""
         sure = sum(len(w.text) for w in self.words if w.read and (w.confidence or 0.0) >= 0.5)
-        return sure / max(1, sum(len(w.text) for w in self.words if w.confidence is not None))
+        return sure / max(1, sum(len(w.text) for w in self.words if any(map(str.isalnum, w.text))))
 
 
 class AligningModel(Protocol):

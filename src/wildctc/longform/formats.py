@@ -6,27 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from wildctc.longform.alignment import LongAlignment, texts_of
 from wildctc.longform.pieces import all_pieces
 from wildctc.recognizer.subtitles import Cue, cues, show_groups, srt_of, vtt_of
+from wildctc.recognizer.textgrid import Interval, to_textgrid
 from wildctc.recognizer.transcription import Transcript, Word
 from wildctc.terminal import printable, table
-
-
-class Interval(NamedTuple):
-    """A stretch of a tier.
-
-    Attributes:
-        start: Seconds.
-        end: Seconds.
-        text: What it says.
-    """
-
-    start: float
-    end: float
-    text: str
 
 
 def to_text(found: LongAlignment) -> str:
@@ -92,43 +79,6 @@ def subtitles(found: LongAlignment) -> list[Cue]:
         if block in spoken:
             groups.setdefault(block, []).append(word)
     return show_groups(list(groups.values()), found.duration)
-
-
-def to_textgrid(duration: float, tiers: dict[str, Sequence[Interval]]) -> str:
-    """Format tiers as a TextGrid of Praat.
-
-    Args:
-        duration: Seconds of audio.
-        tiers: The intervals of each tier, in order of time. What lies between them becomes empty intervals.
-
-    Returns:
-        The content of a .TextGrid file, in the long form.
-    """
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {duration:.3f}"]
-    lines += ["tiers? <exists>", f"size = {len(tiers)}", "item []:"]
-    for number, (name, given) in enumerate(tiers.items(), start=1):
-        intervals = _without_holes(given, duration)
-        lines += [f"    item [{number}]:", '        class = "IntervalTier"', f'        name = "{name}"']
-        lines += ["        xmin = 0", f"        xmax = {duration:.3f}", f"        intervals: size = {len(intervals)}"]
-        for k, (start, end, text) in enumerate(intervals, start=1):
-            quoted = text.replace('"', '""')
-            lines += [f"        intervals [{k}]:", f"            xmin = {start:.3f}", f"            xmax = {end:.3f}"]
-            lines.append(f'            text = "{quoted}"')
-    return "\n".join(lines) + "\n"
-
-
-def _without_holes(given: Sequence[Interval], duration: float) -> list[Interval]:
-    """Intervals from 0 to the end without holes and without overlap, as a tier needs them."""
-    found, at = [], 0.0
-    for start, end, text in given:
-        start, end = max(at, start), min(duration, end)
-        if end - start < 0.0005:
-            continue
-        if start > at:
-            found.append(Interval(at, start, ""))
-        found.append(Interval(start, end, text))
-        at = end
-    return [*found, Interval(at, duration, "")] if at < duration or not found else found
 
 
 def _tiers(found: LongAlignment) -> dict[str, Sequence[Interval]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Protocol
 
 from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.files import read_bytes
+from wildctc.text.normalisation import Normalizer
 
+_WITHOUT_PUNCTUATION = Normalizer(strip_punctuation=True)
 _LARGEST = 100_000_000  # bytes of a text
 _CLOCK = r"(?:\d+:)?\d\d?:\d\d[,.]\d+"
 _TIMES = re.compile(rf"^\s*{_CLOCK}\s*-->\s*{_CLOCK}")
@@ -241,8 +244,23 @@ def as_spoken(text: WrittenText, units: SpellingUnits, romanize: Callable[[str],
 
 
 def _writable(text: str, units: SpellingUnits) -> list[str]:
-    missing, normal = set(units.missing(text)), units.normalizer(text)
-    return "".join(char for char in normal if not missing & {char, char.upper(), char.lower()}).split()
+    """The parts of a word in characters that the model has: of the other case, without accents, without punctuation."""
+    normal = units.normalizer(text)
+    if not units.missing(normal):
+        return normal.split()
+    near = units.normalizer("".join(_nearest(char, units) for char in normal))
+    if units.missing(near):
+        near = units.normalizer(_WITHOUT_PUNCTUATION(near))
+    missing = set(units.missing(near))
+    return "".join(char for char in near if not missing & {char, char.upper(), char.lower()}).split()
+
+
+def _nearest(char: str, units: SpellingUnits) -> str:
+    if not char.isalpha():
+        return char
+    plain = unicodedata.normalize("NFD", char)[0]
+    forms = (char, char.lower(), char.upper(), plain, plain.lower(), plain.upper())
+    return next((form for form in forms if not units.missing(form)), char)
 
 
 def romanizer(language: str | None = None) -> Callable[[str], str]:
