@@ -45,7 +45,6 @@ from wildctc.training.unfinished import load_last
 RATE = 16000
 LEAST_LOUD = 0.003  # root mean square: of Harper Valley, 2% of the utterances are next to silent, and left out
 EDGE = 10**-1.5  # 30 dB below the loudest 20 ms of an utterance: where its speech begins and ends
-CHANGED = 2  # words
 PARAGRAPH = 6  # sentences
 METHODS = ("wildctc", "forced", "star", "ctc-segmentation")
 
@@ -171,9 +170,7 @@ def by_wildcards(
         read = [w for w in words if w.read]
         share = sum(len(w.text) for w in read) / sum(len(w.text) for w in words)
         rows.append((read[0].start, read[-1].end, share) if read else (0.0, 0.0, 0.0))
-    # A few words in the place of a few others are a changed word, not a sentence that is not in the text.
-    large = [d for d in found.differences if d.heard and max(len(x.split()) for x in (d.written, d.heard)) > CHANGED]
-    return rows, [(d.start, d.end) for d in large]
+    return rows, [(d.start, d.end) for d in found.differences if d.heard]
 
 
 def by_plain_ctc(model: Recognizer, logits: LongLogits, sentences: list[str], star: bool) -> Found:
@@ -302,12 +299,12 @@ def measure(truth: dict[str, Any], found: dict[str, Any]) -> dict[str, float]:
         for (start, end, _), missed in zip(rows, unread, strict=True):
             if not missed:
                 marked[int(100 * start) : int(100 * end)] = False
+    # An utterance with a changed word has speech that is not written, too: precision leaves it out.
     right = [s for s in spoken if s.kind in ("removed", "foreign")]
+    same = [s for s in spoken if s.kind == "kept" and s.text == truth["sentences"][s.sentence][0]]
     hits = [marked[int(100 * s.start) : int(100 * s.end)].mean() >= 0.5 for s in right]
-    inside, total = (
-        sum(marked[int(100 * s.start) : int(100 * s.end)].sum() for s in some)
-        for some in (right, [s for s in spoken if s.kind != "swapped"])
-    )
+    inside, outside = (sum(marked[int(100 * s.start) : int(100 * s.end)].sum() for s in some) for some in (right, same))
+    total = inside + outside
     return result | {"speech recall": float(np.mean(hits)), "speech precision": float(inside / max(1, total))}
 
 

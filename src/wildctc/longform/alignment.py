@@ -36,15 +36,17 @@ _WORDS_IN_REST = 8
 class Prices:
     """What the wildcards of an alignment cost, in nats. They do not depend on the number of a model's units.
 
+    The defaults were chosen on dev speakers of Harper Valley, by benchmarks/long_audio.py.
+
     Attributes:
         between: Of a sound that is not in the text, between two sentences.
         inside: Of a sound that is not in the text, inside a sentence. It is dearer, so that a sentence stays together.
         word: Of a word that was not read.
     """
 
-    between: float = 0.5
-    inside: float = 2.5
-    word: float = 14.0
+    between: float = 0.2
+    inside: float = 4.0
+    word: float = 16.0
 
     def wildcards(self, outputs: int, inside: Sequence[bool]) -> Wildcards:
         """Convert prices to weights: ★ has the mean of the non-blank probabilities, and a price is about their sum.

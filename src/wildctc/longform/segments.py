@@ -140,7 +140,7 @@ def segment_files(
                 yield [{"id": pair.id, "report": report, "segments": segments}]
             except MissingExtra:
                 raise
-            except (WildCTCError, OSError) as error:
+            except (WildCTCError, OSError, MemoryError) as error:
                 yield [{"id": pair.id, "left_out": str(error)}]
 
     if not files.exists():
