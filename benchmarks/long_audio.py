@@ -34,7 +34,7 @@ import torch
 
 from wildctc.audio.recordings import Recording, open_recording, read_whole
 from wildctc.lattice.align import wildcard_align
-from wildctc.longform.alignment import Prices, align_text
+from wildctc.longform.alignment import LongAlignment, Prices, align_text
 from wildctc.longform.written import as_spoken, parse_text
 from wildctc.recognizer.model import Recognizer
 from wildctc.recognizer.windows import LongLogits, long_logits
@@ -155,13 +155,13 @@ def disturb(spoken: list[Spoken], texts: list[str], rng: np.random.Generator) ->
 Found = list[tuple[float, float, float]]  # of each sentence: start, end, and how sure it was read
 
 
-def by_wildcards(
-    model: Recognizer, logits: LongLogits, sentences: list[str], prices: Prices
-) -> tuple[Found, list[tuple[float, float]]]:
+def aligned(model: Recognizer, logits: LongLogits, sentences: list[str], prices: Prices) -> LongAlignment:
     text = parse_text("\n".join(f"{sentence}." for sentence in sentences))
-    spoken = as_spoken(text, model.units)
     sound = Recording(RATE, logits.duration, [])
-    found = align_text(model.units, sound, logits, text, spoken, prices=prices)
+    return align_text(model.units, sound, logits, text, as_spoken(text, model.units), prices=prices)
+
+
+def by_wildcards(found: LongAlignment, sentences: list[str]) -> tuple[Found, list[tuple[float, float]]]:
     rows: Found = []
     at = 0
     for sentence in sentences:
@@ -212,10 +212,8 @@ def draw(model: Recognizer, work: Path, prices: Prices, picture: str, begin: flo
 
     logits, truth = load_logits(work), json.loads((work / "truth.json").read_text())
     sentences = [text for text, _ in truth["sentences"]]
-    rows, _ = by_wildcards(model, logits, sentences, prices)
-    text = parse_text("\n".join(f"{sentence}." for sentence in sentences))
-    sound = Recording(RATE, logits.duration, [])
-    found = align_text(model.units, sound, logits, text, as_spoken(text, model.units), prices=prices)
+    found = aligned(model, logits, sentences, prices)
+    rows, _ = by_wildcards(found, sentences)
     figure = Figure(figsize=(10, 2.6), layout="constrained")
     wave, bars = figure.subplots(2, 1, sharex=True, height_ratios=[1, 2])
     samples = np.load(work / "wave.npy")[int(begin * RATE) : int((begin + seconds) * RATE)]
@@ -254,7 +252,7 @@ def run_method(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     before, began, unwritten = peak(), time.process_time(), None
     if options.method == "wildctc":
         prices = Prices(options.between, options.inside, options.word)
-        rows, unwritten = by_wildcards(model, logits, sentences, prices)
+        rows, unwritten = by_wildcards(aligned(model, logits, sentences, prices), sentences)
     elif options.method == "ctc-segmentation":
         rows = by_ctc_segmentation(model, logits, sentences)
     else:
