@@ -210,7 +210,7 @@ def draw(model: Recognizer, work: Path, prices: Prices, picture: str, begin: flo
     """A stretch of the recording: what `align-long` found, and the truth."""
     from matplotlib.figure import Figure
 
-    logits, truth = load_logits(work), json.loads((work / "truth.json").read_text())
+    logits, truth = (load(work, begin + seconds) for load in (load_logits, load_truth))
     sentences = [text for text, _ in truth["sentences"]]
     found = aligned(model, logits, sentences, prices)
     rows, _ = by_wildcards(found, sentences)
@@ -238,17 +238,28 @@ def draw(model: Recognizer, work: Path, prices: Prices, picture: str, begin: flo
     figure.savefig(picture)
 
 
-def load_logits(work: Path) -> LongLogits:
+def load_logits(work: Path, seconds: float = np.inf) -> LongLogits:
     stored = np.load(work / "logits.npz")
-    return LongLogits(torch.from_numpy(stored["logits"]), *stored["numbers"].tolist())
+    rate, first, duration = stored["numbers"].tolist()
+    frames = int(min(seconds, duration) * rate)
+    return LongLogits(torch.from_numpy(stored["logits"][:frames]), rate, first, min(seconds, duration))
+
+
+def load_truth(work: Path, seconds: float = np.inf) -> dict[str, Any]:
+    """The truth of the first seconds: of the text, all up to the last sentence that was said in them."""
+    truth = json.loads((work / "truth.json").read_text())
+    truth["spoken"] = [s for s in truth["spoken"] if s["end"] <= seconds]
+    count = max(k for k, (_, owner) in enumerate(truth["sentences"]) if 0 <= owner < len(truth["spoken"])) + 1
+    truth["sentences"] = [row for row in truth["sentences"][:count] if row[1] < len(truth["spoken"])]
+    return truth
 
 
 def run_method(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     """One method, in this process: its sentences, its unwritten speech, seconds and memory."""
     torch.set_num_threads(1)
     model = load_model(options.model)
-    logits = load_logits(work)
-    sentences = [text for text, _ in json.loads((work / "truth.json").read_text())["sentences"]]
+    logits, truth = (load(work, 60 * options.first) for load in (load_logits, load_truth))
+    sentences = [text for text, _ in truth["sentences"]]
     before, began, unwritten = peak(), time.process_time(), None
     if options.method == "wildctc":
         prices = Prices(options.between, options.inside, options.word)
@@ -340,6 +351,7 @@ def main() -> None:
     parser.add_argument("speech")
     parser.add_argument("--split", default="test")
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--first", type=float, default=np.inf, help="align the first minutes of it only")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     for field, price in asdict(Prices()).items():
@@ -365,7 +377,7 @@ def main() -> None:
 
 
 def compare(options: argparse.Namespace, work: Path) -> None:
-    truth, rows = json.loads((work / "truth.json").read_text()), []
+    truth, rows = load_truth(work, 60 * options.first), []
     kinds = [s["kind"] for s in truth["spoken"]]
     inserted = sum(owner < 0 for _, owner in truth["sentences"])
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("kept", "swapped", "removed", "foreign"))
