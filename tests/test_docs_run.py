@@ -140,6 +140,19 @@ def recordings(folder: Path) -> None:
     write_rows(folder / "claimed.jsonl", rows)
 
 
+def talk(folder: Path) -> None:
+    """talk.wav, its text as talk.txt and talk.srt, and table.tsv."""
+    rng = np.random.default_rng(1)
+    lines = ["bad cafe fed", "face deaf cab", "dead bee"] * 3
+    wave = np.concatenate([part for line in lines for part in (say("    ", rng), say(line, rng))])
+    soundfile.write(folder / "talk.wav", wave, RATE)
+    (folder / "talk.txt").write_text("\n".join(lines))
+    cues = [f"{k}\n00:00:0{k},000 --> 00:00:0{k},900\n{line}\n" for k, line in enumerate(lines, 1)]
+    (folder / "talk.srt").write_text("\n".join(cues))
+    soundfile.write(folder / "talk2.wav", wave, RATE)
+    (folder / "table.tsv").write_text("talk.wav\ttalk.txt\ntalk2.wav\ttalk.srt\n")
+
+
 def language_model(folder: Path) -> None:
     """lm.arpa, as lmplz writes it, and hotwords.txt."""
     words = "-1\t<unk>\n0\t<s>\t0\n-1\t</s>\n-1\tbad\t0\n-1\tcafe\t0\n"
@@ -163,6 +176,7 @@ PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "training.md": [kaldi, librispeech, references],
     "choosing.md": [],
     "using-the-model.md": [trained, recordings, language_model],
+    "long-audio.md": [trained, talk, checkpoint],
     "audit.md": [trained, decided],
     "cleaning.md": [trained, decided],
     "noise-rates.md": [],

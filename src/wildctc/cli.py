@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.error("wildctc: %s", str(error).replace("\n", "\\n"))
         return 3 if isinstance(error, Diverged) else 2
     except KeyboardInterrupt:
-        resumes = words[:1] and words[0] in ("train", "decode", "probe", "reproduce", "demo")
+        resumes = words[:1] and words[0] in ("train", "decode", "probe", "segment", "reproduce", "demo")
         log.error("wildctc: stopped%s", "; the same command resumes from there" if resumes else "")
         return 130
     except (ConnectionError, EOFError, MemoryError, OSError, RuntimeError) as error:

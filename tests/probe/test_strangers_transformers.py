@@ -16,7 +16,7 @@ from support.tiny_hf import make_checkpoint  # noqa: E402
 
 from wildctc.errors import WildCTCError  # noqa: E402
 from wildctc.features.hf_front_end import HuggingFaceFrontEnd  # noqa: E402
-from wildctc.probe.hf_checkpoint import Checkpoint  # noqa: E402
+from wildctc.recognizer.hf_checkpoint import Checkpoint  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 CODE = """

@@ -200,3 +200,22 @@ def test_a_manifest_without_texts_and_a_model_without_its_run_say_so(corpus, tmp
     assert main([*words, "--criterion", "run"]) == 2
     assert "its settings are not known" in capsys.readouterr().err
     assert main([*words, "--criterion", "otc-t", "--epoch", "20"]) == 0
+
+
+def test_each_utterance_gets_a_file_of_other_formats(corpus, capsys, tmp_path):
+    for format, ending, shown in (
+        ("textgrid", "TextGrid", '"bad"'),
+        ("srt", "srt", "bad cafe"),
+        ("vtt", "vtt", "WEBVTT"),
+    ):
+        assert "4 files" in align(corpus, capsys, "--format", format, "-o", str(tmp_path / format))
+        assert shown in (tmp_path / format / f"right.{ending}").read_text()
+    assert "★" in (tmp_path / "textgrid" / "more.TextGrid").read_text()
+
+
+def test_supervisions_of_lhotse_have_the_words(corpus, capsys, tmp_path):
+    lhotse = pytest.importorskip("lhotse")
+    align(corpus, capsys, "--format", "lhotse", "-o", str(tmp_path / "s.jsonl"))
+    found = lhotse.SupervisionSet.from_jsonl(tmp_path / "s.jsonl")
+    assert [item.symbol for item in found["right"].alignment["word"]] == ["bad", "cafe"]
+    assert found["wrong"].alignment["word"][1].score == 0.75

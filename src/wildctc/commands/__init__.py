@@ -7,6 +7,7 @@ inside the functions, so that `wildctc --help` is quick.
 
 from wildctc.commands import (
     align,
+    align_long,
     apply_fixes,
     audit,
     clean,
@@ -23,6 +24,7 @@ from wildctc.commands import (
     rates,
     reproduce,
     score,
+    segment,
     selftest,
     train,
     transcribe,
@@ -40,6 +42,8 @@ COMMANDS = (
     compare,
     transcribe,
     align,
+    align_long,
+    segment,
     graph,
     probe,
     audit,

@@ -14,6 +14,7 @@ from wildctc.text.normalisation import Normalizer
 
 if TYPE_CHECKING:
     from wildctc.corpora.utterance import Utterance
+    from wildctc.recognizer.hf_checkpoint import Checkpoint
     from wildctc.recognizer.language_model import Rescorer
     from wildctc.recognizer.model import Recognizer
     from wildctc.scoring.mismatch import Outside
@@ -235,6 +236,54 @@ def load_model(options: argparse.Namespace) -> Recognizer:
 
     model = Recognizer.load(options.run_folder, trust_front_end=options.trust_front_end)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def add_hf_option(parser: argparse.ArgumentParser) -> None:
+    """Add --hf, for commands that take a checkpoint in the place of RUN.
+
+    Args:
+        parser: of the command.
+    """
+    parser.add_argument(
+        "--hf", action="store_true", help="RUN is the folder of a Hugging Face CTC checkpoint (characters)"
+    )
+
+
+def add_long_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of commands that align long recordings.
+
+    Args:
+        parser: of the command.
+    """
+    parser.add_argument("--channel", type=int, metavar="N", help="take channel N, counted from 0 (default: mix all)")
+    parser.add_argument(
+        "--least", type=float, default=0.2, metavar="SHARE",
+        help="of the text that must be found in the audio (default 0.2); less is an error",
+    )  # fmt: skip
+    parser.add_argument(
+        "--romanize", action="store_true", help="write the text in Latin letters first, for a model of these (uroman)"
+    )
+    parser.add_argument("--language", metavar="CODE", help="of --romanize: ISO 639-3, such as tam")
+
+
+def load_model_or_checkpoint(options: argparse.Namespace) -> Recognizer | Checkpoint:
+    """Load the recogniser of RUN, or with --hf the checkpoint, on the GPU if there is one.
+
+    Args:
+        options: of a command with RUN, --hf and --trust-front-end.
+
+    Returns:
+        The model.
+    """
+    if not options.hf:
+        return load_model(options)
+    import torch
+
+    from wildctc.recognizer.hf_checkpoint import Checkpoint
+
+    if vars(options).get("cache"):
+        raise WildCTCError("--cache is for the features of a RUN: a Hugging Face checkpoint computes its own")
+    return Checkpoint(options.run_folder).to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def load_model_or_last(options: argparse.Namespace) -> tuple[Recognizer, str]:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from wildctc.commands.options import (
     Add,
+    add_hf_option,
     add_limit_option,
     add_manifest_options,
     add_text_options,
     add_transcript_options,
     add_trust_option,
     add_workers_option,
-    load_model,
+    load_model_or_checkpoint,
     normalizer,
     transcript_reader,
     weight,
@@ -35,7 +36,7 @@ def register(add: Add) -> None:
     add_manifest_options(p)
     add_transcript_options(p)
     p.add_argument("-o", "--output", metavar="PROBE", required=True, help="the file to write, or to resume")
-    p.add_argument("--hf", action="store_true", help="RUN is the folder of a Hugging Face CTC checkpoint (characters)")
+    add_hf_option(p)
     p.add_argument(
         "--self-loop",
         type=weight,
@@ -97,20 +98,12 @@ def _normalised(utterance: Utterance, normalize: Normalizer) -> Utterance:
 def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The model, and what a probe file says about it."""
     folder = Path(options.run_folder)
-    model: Any
+    model: Any = load_model_or_checkpoint(options)
     if options.hf:
-        import torch
-
-        from wildctc.probe.hf_checkpoint import Checkpoint
-
-        if options.cache:
-            raise WildCTCError("--cache is for the features of a RUN: a Hugging Face checkpoint computes its own")
-        model = Checkpoint(folder).to("cuda" if torch.cuda.is_available() else "cpu")
         weights = model.fingerprint()
     else:
         from wildctc.recognizer.model import find_model
 
-        model = load_model(options)
         with open(find_model(folder) / "model.safetensors", "rb") as file:
             weights = hashlib.file_digest(file, "sha256").hexdigest()[:16]
     about = {"model": str(folder), "weights": weights, "units": model.units.kind, "frame_rate": model.frame_rate}

@@ -8,13 +8,19 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wildctc.commands.options import Add, add_rescoring_options, add_trust_option, load_model, rescorer
+from wildctc.commands.options import (
+    Add,
+    add_hf_option,
+    add_rescoring_options,
+    add_trust_option,
+    load_model_or_checkpoint,
+    rescorer,
+)
 from wildctc.errors import MissingExtra, WildCTCError
 
 if TYPE_CHECKING:
     from wildctc.recognizer.language_model import Rescorer
-    from wildctc.recognizer.model import Recognizer
-    from wildctc.recognizer.transcription import Transcript
+    from wildctc.recognizer.transcription import Transcriber, Transcript
 
 _ENDINGS = {"text": "txt", "json": "json", "srt": "srt", "vtt": "vtt"}  # of files, by format
 _BAR = "{desc}: {n:.0f} of {total:.0f} s [{elapsed}<{remaining}]"
@@ -24,13 +30,14 @@ _log = logging.getLogger(__name__)
 
 def register(add: Add) -> None:
     p = add("transcribe", run, "Transcribe audio files of any length: as text, as JSON with times, or as subtitles.")
-    p.add_argument("run_folder", metavar="RUN", help="a run's folder, or a model folder")
+    p.add_argument("run_folder", metavar="RUN", help="a run's folder, a model folder, or with --hf a checkpoint")
     p.add_argument("files", metavar="FILE", nargs="+", help="WAV, FLAC, Ogg, MP3 …; any sampling rate")
     p.add_argument("--format", choices=_ENDINGS, default="text", help="default text")
     p.add_argument("-o", "--output", metavar="DIR", help="write DIR/<name of FILE>.{txt,json,srt,vtt}; default: print")
     p.add_argument("--channel", type=int, metavar="N", help="take channel N, counted from 0 (default: mix all)")
     p.add_argument("--beam", type=int, default=10, help="prefixes kept (default 10); 1 is greedy")
     add_rescoring_options(p)
+    add_hf_option(p)
     add_trust_option(p)
 
 
@@ -41,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     if options.beam < 1:
         raise WildCTCError(f"--beam must be at least 1, got {options.beam}")
     files, outputs, chooses = options.files, _outputs(options), rescorer(options)
-    model = load_model(options)
+    model = load_model_or_checkpoint(options)
     bad: dict[str, str] = {}  # file → what is wrong with it
     for file in progress(files, unit="file", leave=False) if options.output and len(files) > 1 else files:
         try:
@@ -86,7 +93,7 @@ def _outputs(options: argparse.Namespace) -> dict[str, Path]:
     return outputs
 
 
-def _transcribe(model: Recognizer, file: str, options: argparse.Namespace, chooses: Rescorer | None) -> Transcript:
+def _transcribe(model: Transcriber, file: str, options: argparse.Namespace, chooses: Rescorer | None) -> Transcript:
     from wildctc.audio.recordings import open_recording
     from wildctc.audio.segmentation import LONGEST
     from wildctc.progress import progress

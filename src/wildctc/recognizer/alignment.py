@@ -17,7 +17,10 @@ from wildctc.lattice.align import wildcard_align
 from wildctc.lattice.arcs import Wildcards
 from wildctc.recognizer.batch import logits_batches
 from wildctc.recognizer.choices import Choice, choose_writings
+from wildctc.recognizer.hf_checkpoint import Checkpoint
 from wildctc.recognizer.model import Recognizer
+from wildctc.recognizer.textgrid import Interval, to_textgrid
+from wildctc.recognizer.transcription import Transcript, Word
 from wildctc.scoring.transcripts import read_transcripts
 from wildctc.text.alternatives import Writings, every_word
 from wildctc.text.reader import Reader
@@ -96,6 +99,9 @@ class AlignedUtterance:
         words: The words.
         unwritten: Start and end of speech that the transcript lacks, for each gap between tokens that has some.
         choices: Places of the transcript that have alternatives: which one was said, and how surely.
+        recording: The name of the audio file.
+        offset: Second of the file at which the utterance starts.
+        duration: Seconds of the utterance.
     """
 
     id: str
@@ -104,6 +110,9 @@ class AlignedUtterance:
     score: float
     words: list[AlignedWord]
     unwritten: list[tuple[float, float]]
+    recording: str = ""
+    offset: float = 0.0
+    duration: float = 0.0
     choices: list[Choice] = field(default_factory=list)
 
     def rows(self) -> list[tuple[float, float, str, str, float]]:
@@ -138,6 +147,40 @@ class AlignedUtterance:
             for start, end, text, _, bypassed in self.rows()
         )
 
+    def to_textgrid(self) -> str:
+        """Format the alignment as a TextGrid.
+
+        Returns:
+            The tiers words, with marks, and tokens; ★ is speech that the transcript lacks.
+        """
+        words = [Interval(start, end, marked) for start, end, _, marked, _ in self.rows()]
+        tokens = [
+            Interval(t.start, t.end, f"[{t.text}]" if t.bypassed else t.text) for w in self.words for t in w.letters
+        ]
+        return to_textgrid(self.duration, {"words": words, "tokens": tokens})
+
+    def transcript(self) -> Transcript:
+        """Convert the alignment to a transcript, for subtitles.
+
+        Returns:
+            The words of which a part was not bypassed, with their times.
+        """
+        words = [Word(w.text, w.start, w.end) for w in self.words if w.bypassed < 1.0]
+        return Transcript(self.text, words, self.score, self.duration)
+
+    def to_supervision(self) -> dict[str, Any]:
+        """Convert the alignment to a supervision of lhotse.
+
+        Returns:
+            The supervision, whose times count from the start of the recording, with its words as `alignment`.
+        """
+        items = [
+            [w.text, round(self.offset + w.start, 3), round(w.end - w.start, 3), round(1 - w.bypassed, 3)]
+            for w in self.words
+        ]
+        row = {"id": self.id, "recording_id": self.recording, "start": self.offset, "duration": self.duration}
+        return row | {"channel": self.channel or 0, "text": self.text, "alignment": {"word": items}}
+
     def to_dict(self) -> dict[str, Any]:
         """Convert the alignment to JSON.
 
@@ -155,7 +198,7 @@ class AlignedUtterance:
 
 
 def align_utterances(
-    model: Recognizer,
+    model: Recognizer | Checkpoint,
     utterances: Sequence[Utterance],
     wildcards: Wildcards,
     *,
@@ -203,7 +246,11 @@ def align_utterances(
 
 
 def _align_nearest(
-    model: Recognizer, utterance: Utterance, transcript: str | Writings, logits: torch.Tensor, wildcards: Wildcards
+    model: Recognizer | Checkpoint,
+    utterance: Utterance,
+    transcript: str | Writings,
+    logits: torch.Tensor,
+    wildcards: Wildcards,
 ) -> AlignedUtterance:
     """Align the most probable writing. `wildcard_align` is asked for the path of this writing alone."""
     if isinstance(transcript, str):
@@ -218,7 +265,9 @@ def _align_nearest(
     return replace(found, choices=chosen.choices)
 
 
-def align(model: Recognizer, utterance: Utterance, logits: torch.Tensor, wildcards: Wildcards) -> AlignedUtterance:
+def align(
+    model: Recognizer | Checkpoint, utterance: Utterance, logits: torch.Tensor, wildcards: Wildcards
+) -> AlignedUtterance:
     """Align one utterance.
 
     Args:
@@ -259,4 +308,8 @@ def align(model: Recognizer, utterance: Utterance, logits: torch.Tensor, wildcar
         gap = list(stars)
         unwritten.append((times[gap[0].start], times[gap[-1].end]))
     text = units.normalizer(utterance.text)
-    return AlignedUtterance(utterance.id, utterance.channel, text, round(path.score, 4), aligned, unwritten)
+    duration = utterance.duration or len(logits) / model.frame_rate
+    return AlignedUtterance(
+        utterance.id, utterance.channel, text, round(path.score, 4), aligned, unwritten, utterance.audio.stem,
+        utterance.start, duration,
+    )  # fmt: skip

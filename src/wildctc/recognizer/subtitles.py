@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -48,9 +48,21 @@ def to_srt(transcript: Transcript) -> str:
     00:00:00,500 --> 00:00:02,000
     good night
     """
+    return srt_of(cues(transcript))
+
+
+def srt_of(subtitles: Iterable[Cue]) -> str:
+    """Format subtitles as SubRip.
+
+    Args:
+        subtitles: The subtitles, in order.
+
+    Returns:
+        The content of an .srt file.
+    """
     blocks = [
         f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n" + "\n".join(cue.lines) + "\n"
-        for number, cue in enumerate(cues(transcript), start=1)
+        for number, cue in enumerate(subtitles, start=1)
     ]
     return "\n".join(blocks)
 
@@ -70,9 +82,21 @@ def to_vtt(transcript: Transcript) -> str:
     01:00:00.500 --> 01:00:02.200
     a&lt;b
     """
+    return vtt_of(cues(transcript))
+
+
+def vtt_of(subtitles: Iterable[Cue]) -> str:
+    """Format subtitles as WebVTT.
+
+    Args:
+        subtitles: The subtitles, in order.
+
+    Returns:
+        The content of a .vtt file.
+    """
     blocks = [
         f"{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n" + html.escape("\n".join(cue.lines), quote=False) + "\n"
-        for cue in cues(transcript)
+        for cue in subtitles
     ]
     return "\n".join(["WEBVTT\n", *blocks])
 
@@ -86,8 +110,20 @@ def cues(transcript: Transcript) -> list[Cue]:
     Returns:
         Subtitles in order. They do not overlap, and none ends after the audio.
     """
-    groups = list(_groups(transcript.words))
-    limits = [group[0].start for group in groups[1:]] + [transcript.duration]
+    return show_groups(list(_groups(transcript.words)), transcript.duration)
+
+
+def show_groups(groups: list[list[Word]], duration: float) -> list[Cue]:
+    """Show each group of words as one subtitle.
+
+    Args:
+        groups: Words that are shown together, in order.
+        duration: Seconds of audio.
+
+    Returns:
+        A subtitle for each group. They do not overlap, and none ends after the audio.
+    """
+    limits = [group[0].start for group in groups[1:]] + [duration]
     return [
         Cue(group[0].start, min(limit, max(group[-1].end + _LINGER, group[0].start + _SHORTEST)), _lines(group))
         for group, limit in zip(groups, limits, strict=False)

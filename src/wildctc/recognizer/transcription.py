@@ -15,7 +15,6 @@ from wildctc.errors import WildCTCError
 from wildctc.features.front_end import FrontEnd, NotFinite, extract
 from wildctc.lattice.align import wildcard_align
 from wildctc.recognizer.language_model import Rescorer, find_texts
-from wildctc.text.units import Units
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,32 @@ class Transcript:
         return {"text": self.text, "duration": round(self.duration, 3), "score": round(self.score, 4), "words": words}
 
 
+class WritingUnits(Protocol):
+    """What transcription needs of a model's units."""
+
+    def decode(self, ids: Iterable[int], /) -> str:
+        """Convert labels into text.
+
+        Args:
+            ids: Labels; blanks are skipped.
+
+        Returns:
+            The text.
+        """
+        ...
+
+    def words(self, ids: Iterable[int], /) -> list[int]:
+        """Find the word of each label.
+
+        Args:
+            ids: Labels.
+
+        Returns:
+            For each label the number of its word; −1 for none.
+        """
+        ...
+
+
 class Transcriber(Protocol):
     """What transcription needs of a model. `Recognizer` has it."""
 
@@ -70,7 +95,7 @@ class Transcriber(Protocol):
         ...
 
     @property
-    def units(self) -> Units:
+    def units(self) -> WritingUnits:
         """What the model writes."""
         ...
 
@@ -144,7 +169,7 @@ def join(pieces: Iterable[Transcript]) -> Transcript:
     return Transcript(text, words, sum(p.score for p in found), sum(p.duration for p in found))
 
 
-def time_words(logits: torch.Tensor, ids: list[int], units: Units, times: Sequence[float]) -> list[Word]:
+def time_words(logits: torch.Tensor, ids: list[int], units: WritingUnits, times: Sequence[float]) -> list[Word]:
     """Find the times of words on the best path.
 
     Args:

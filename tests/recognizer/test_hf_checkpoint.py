@@ -16,8 +16,8 @@ from support.tiny_hf import make_checkpoint  # noqa: E402
 from wildctc.cli import main  # noqa: E402
 from wildctc.errors import MissingExtra, WildCTCError  # noqa: E402
 from wildctc.probe.graphs import probe_logits  # noqa: E402
-from wildctc.probe.hf_checkpoint import Checkpoint  # noqa: E402
 from wildctc.probe.records import read_probe  # noqa: E402
+from wildctc.recognizer.hf_checkpoint import Checkpoint  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +130,21 @@ def test_without_transformers_one_line_names_the_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"extra hf"):
         Checkpoint(folder / "lower")
+
+
+def test_a_checkpoint_aligns_transcribes_and_segments(folder, capsys):
+    """Its weights are random, so nothing is found; what is written has the text, and times within the audio."""
+    (folder / "text.txt").write_text("Fade, a cab!")
+    soundfile.write(folder / "said.wav", say("fade a cab", np.random.default_rng(0)), 16000)
+    for name in ("lower", "upper"):
+        long = [str(folder / name), str(folder / "said.wav"), str(folder / "text.txt"), "--hf", "--least", "0"]
+        assert main(["align-long", *long, "-o", str(folder / f"{name}.json")]) == 0
+        words = json.loads((folder / f"{name}.json").read_text())["words"]
+        assert [word["text"] for word in words] == ["Fade,", "a", "cab!"]
+        assert all(0 <= word["start"] <= word["end"] <= 1.2 for word in words)
+        assert main(["segment", *long, "-o", str(folder / f"{name}-cut")]) == 0
+        assert main(["transcribe", "--hf", str(folder / name), str(folder / "said.wav"), "--beam", "1"]) == 0
+        aligned = ["align", "--hf", str(folder / name), str(folder / "test.jsonl"), "--workers", "0"]
+        assert main([*aligned, "--format", "ctm"]) == 0
+        assert "test0 1 " in capsys.readouterr().out
+    assert main([*aligned, "--criterion", "run"]) == 2

@@ -1,4 +1,4 @@
-"""Probe a CTC checkpoint of Hugging Face's transformers, given by its folder.
+"""A CTC checkpoint of Hugging Face's transformers, given by its folder, in the place of a `Recognizer`.
 
 The checkpoint must write characters: its tokenizer's tokens are single characters, its word delimiter is the space, its
 padding token is the blank. Utterances go through the model one by one, so that padding cannot change the result.
@@ -17,14 +17,16 @@ import numpy as np
 import torch
 
 from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.recognizer.frame_times import time_in_audio
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.words import word_ids
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}  # for from_pretrained: no network, no foreign code
 _UNKNOWN = "\ufffd"  # shown for the checkpoint's token for unknown characters
 
 
 class Checkpoint:
-    """A checkpoint as a model that can be probed (see `ProbeModel`), read from the files in a folder only.
+    """A checkpoint that can be probed, aligned and transcribed with, read from the files in a folder only.
 
     The blank becomes label 0; the other labels keep their order.
 
@@ -82,6 +84,19 @@ class Checkpoint:
         """
         self._model.to(device)
         return self
+
+    def times(self, frames: int, duration: float) -> list[float]:
+        """Compute when each frame of logits starts, and when the last one ends.
+
+        Args:
+            frames: The number of frames.
+            duration: Seconds of audio.
+
+        Returns:
+            frames + 1 times, in seconds from the start of the audio.
+        """
+        rate = self.frame_rate
+        return [time_in_audio(frame / rate, frames / rate, duration) for frame in range(frames + 1)]
 
     def fingerprint(self) -> str:
         """Compute a short hash of all files in the folder that decide the logits and their names.
@@ -203,7 +218,9 @@ class CheckpointUnits:
                 token = ""
             self.tokens.append(" " if token == space else token)
         if long := [token for token in self.tokens if len(token) > 1]:
-            raise WildCTCError(f"{where}: token {long[0]!r} has several characters: only characters can be probed")
+            raise WildCTCError(
+                f"{where}: token {long[0]!r} has several characters: only checkpoints that write characters can be used"
+            )
         # NFC decomposes some letters, such as ड़ (U+095C). Such a token then has two code points.
         before, self.tokens = self.tokens, [unicodedata.normalize("NFC", token) for token in self.tokens]
         labels = [label for label, token in enumerate(before) if token not in ("", _UNKNOWN)]
@@ -239,6 +256,28 @@ class CheckpointUnits:
             These characters in the order of the text, each once.
         """
         return [char for char in dict.fromkeys(self._pattern.findall(self._text(text))) if char not in self._ids]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Convert labels into text.
+
+        Args:
+            ids: Labels; the blank and special tokens are skipped.
+
+        Returns:
+            The text, with single spaces between words.
+        """
+        return " ".join("".join(self.tokens[i] for i in ids).split())
+
+    def words(self, ids: Iterable[int]) -> list[int]:
+        """Find the word of each label, for the `words` argument of the loss.
+
+        Args:
+            ids: The labels of one transcript.
+
+        Returns:
+            For each label the number of its word, as `word_ids` counts.
+        """
+        return word_ids([self.tokens[i] for i in ids], space=" ")
 
 
 def _normalizer(vocabulary: Iterable[str]) -> Normalizer:

@@ -1,0 +1,82 @@
+"""From files to an alignment: one recording with its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from wildctc.audio.recordings import open_recording
+from wildctc.errors import WildCTCError
+from wildctc.longform.alignment import PRICES, LongAlignment, Prices, align_text
+from wildctc.longform.written import SpellingUnits, SpokenText, as_spoken, read_text
+from wildctc.recognizer.windows import LongLogits, WindowModel, long_logits
+
+LEAST_FOUND = 0.2  # share of the text that must be found in the audio
+
+
+class LongModel(WindowModel, Protocol):
+    """What a long alignment needs of a model: a `Recognizer`, or a Hugging Face `Checkpoint`."""
+
+    @property
+    def units(self) -> SpellingUnits:
+        """What the model writes."""
+        ...
+
+
+class AlignedRecording(NamedTuple):
+    """A recording with its text.
+
+    Attributes:
+        alignment: The text on the recording.
+        logits: Of the recording.
+        spoken: The text in the model's units.
+    """
+
+    alignment: LongAlignment
+    logits: LongLogits
+    spoken: SpokenText
+
+
+def align_recording(
+    model: LongModel,
+    audio: str | Path,
+    text: str | Path,
+    *,
+    channel: int | None = None,
+    romanize: Callable[[str], str] | None = None,
+    prices: Prices = PRICES,
+    least: float = LEAST_FOUND,
+) -> AlignedRecording:
+    """Align a recording of any length with a text that is roughly right.
+
+    Args:
+        model: The model.
+        audio: The audio file.
+        text: The text: plain, SubRip or WebVTT.
+        channel: The channel, from 0; None takes the mean of all.
+        romanize: Applied to each word of the text.
+        prices: What wildcards cost.
+        least: The share of the text that must be found in the audio.
+
+    Returns:
+        The alignment, and what it was made from.
+
+    Raises:
+        WildCTCError: A file cannot be used, the model hears nothing, or the text is of another recording.
+    """
+    written = read_text(text)  # first: it takes no time, unlike the audio
+    spoken = as_spoken(written, model.units, romanize)
+    sound = open_recording(audio, channel=channel)
+    logits = long_logits(model, sound)
+    if not len(logits.logits) or not (logits.logits.argmax(1) != 0).any():
+        raise WildCTCError(
+            f"{audio}: the model hears no speech in its {logits.duration:,.1f} s: silence, music or noise?"
+        )
+    found = align_text(model.units, sound, logits, written, spoken, channel=channel, prices=prices)
+    if found.found < least:
+        raise WildCTCError(
+            f"{audio}: {found.found:.0%} of the text was found in the audio: is {text} the text of this recording, and "
+            f"the model one of its language? --least {found.found:.2g} aligns it all the same"
+        )
+    return AlignedRecording(found, logits, spoken)
