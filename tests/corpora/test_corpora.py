@@ -8,7 +8,6 @@ import mmap
 import multiprocessing
 import os
 import pickle
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -684,31 +683,6 @@ def test_a_wrong_column_is_an_error_that_names_those_that_are_there(tmp_path):
         write_rows(tmp_path / "manifest.jsonl", [row])
         with pytest.raises(WildCTCError, match=f"no field '{lacking}': there are {', '.join(row)}"):
             prepare("jsonl", tmp_path, tmp_path / "out", Normalizer())
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("train.tsv", 'audio\ttext\tduration\na.wav\the said "so\t\n'), ("dev.csv", 'audio,text\na.wav,"he said ""so"\n')],
-)
-def test_a_table_is_refused_with_the_command_that_converts_it(tmp_path, name, content):
-    write_audio(tmp_path / "a.wav")
-    table = tmp_path / name
-    table.write_text(content)
-    for source in (table, tmp_path):
-        with pytest.raises(WildCTCError, match=r"is a table, but JSON lines are needed: run python -c") as refused:
-            prepare("jsonl", source, tmp_path / "out", Normalizer())
-    command = str(refused.value).partition(" run python")[2]
-    subprocess.run(f"{sys.executable}{command}", shell=True, check=True)
-    [utterance] = prepare("jsonl", tmp_path, tmp_path / "out", Normalizer(), limit=0)[
-        "train" if "tsv" in name else "dev"
-    ]
-    assert utterance.text == 'he said "so'
-
-
-def test_the_columns_of_a_table_are_named_if_they_are_called_otherwise(tmp_path):
-    (tmp_path / "m.csv").write_text("path,sentence\na.wav,x\n")
-    with pytest.raises(WildCTCError, match=r"name the columns audio and text \(path, sentence now\), then run"):
-        prepare("jsonl", tmp_path, tmp_path / "out", Normalizer())
 
 
 def test_exactly_the_limit_is_still_allowed():

@@ -11,6 +11,7 @@ from wildctc.commands import (
     audit,
     clean,
     compare,
+    convert,
     corrupt,
     decisions,
     decode,
@@ -32,6 +33,7 @@ from wildctc.commands import (
 # In the order of `wildctc --help`.
 COMMANDS = (
     prepare,
+    convert,
     train,
     decode,
     tune,

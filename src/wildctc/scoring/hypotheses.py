@@ -50,7 +50,8 @@ def read_hyps(path: str | Path) -> list[Decoded]:
     """Read the hypotheses in hyp.jsonl; utterances that could not be decoded are skipped with a warning.
 
     Args:
-        path: The file. Keys other than id, text, reference and score are ignored; reference and score may be missing.
+        path: The file, JSON lines or a table. Keys other than id, text, reference and score are ignored; reference and
+            score may be missing. NeMo's manifests with `pred_text` are read too.
             The row of an utterance that could not be decoded has `left_out`, the reason, instead of a text.
 
     Returns:
@@ -84,6 +85,7 @@ def read_hyp_file(path: str | Path) -> tuple[list[Decoded], dict[str, str]]:
     seen: set[str] = set()
     for number, fields in read_rows(path):
         where = f"{path}:{number}"
+        fields = _from_nemo(fields) if "pred_text" in fields else fields
         id = _new_id(fields.get("id"), seen, where)
         seen.add(id)
         if "left_out" in fields:
@@ -97,6 +99,12 @@ def read_hyp_file(path: str | Path) -> tuple[list[Decoded], dict[str, str]]:
         reference = fields.get("reference")
         decoded.append(Decoded(id, text, () if reference is None else _texts(reference, id, where), score))
     return decoded, left_out
+
+
+def _from_nemo(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of NeMo's transcribe_speech.py: `text` is the reference, and the audio names the utterance."""
+    id = row.get("id") or Path(str(row.get("audio_filepath", ""))).stem
+    return {"id": id, "text": row["pred_text"], "reference": row.get("text")}
 
 
 def read_references(paths: Iterable[str | Path]) -> dict[str, tuple[str, ...]]:
