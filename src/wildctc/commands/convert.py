@@ -42,7 +42,7 @@ def _read(path: Path, least: float) -> tuple[str, list[dict[str, Any]]]:
     """What kind of rows a file has, and the rows, flat."""
     from wildctc.corpora.manifest import read_utterances
     from wildctc.json_lines import read_rows
-    from wildctc.scoring.hypotheses import hyp_row, read_hyp_file
+    from wildctc.scoring.hypotheses import read_hyp_file
 
     first = next((row for _, row in read_rows(path)), None)
     if first is None:
@@ -53,13 +53,19 @@ def _read(path: Path, least: float) -> tuple[str, list[dict[str, Any]]]:
         return "issues", list(_issues(path, least))
     if "score" in first and "written" in first:
         return "issues", [row for _, row in read_rows(path)]
-    decoded, left_out = read_hyp_file(path)
-    return "hypotheses", [*map(hyp_row, decoded), *({"id": id, "left_out": why} for id, why in left_out.items())]
+    read_hyp_file(path)  # which names what is wrong
+    return "hypotheses", [row for _, row in read_rows(path)]
 
 
 def _flat(u: Utterance) -> dict[str, Any]:
     """A row of a plain manifest. Its audio is absolute, since the file may be in another folder."""
-    row = {"id": u.id, "audio": str(u.audio.absolute()), "text": u.text, "split": u.split, "speaker": u.speaker}
+    row: dict[str, Any] = {
+        "id": u.id,
+        "audio": str(u.audio.absolute()),
+        "text": u.text,
+        "split": u.split,
+        "speaker": u.speaker,
+    }
     row |= {"language": u.language, "start": u.start or None, "duration": u.duration or None, "channel": u.channel}
     row |= {"weights": list(u.weights) if u.weights is not None else None, **dict(u.fields)}
     return {name: value for name, value in row.items() if value is not None}

@@ -9,7 +9,7 @@ from typing import Any
 
 from wildctc.errors import MissingExtra, WildCTCError
 
-FILES = ("config.json", "units.json", "spm.model", "model.safetensors", "README.md")
+FILES = ("config.json", "units.json", "spm.model", "model.safetensors", "confidence.json", "README.md")
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 

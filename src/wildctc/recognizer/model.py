@@ -27,6 +27,7 @@ from wildctc.features.layer_mix import DIM, LayerMix
 from wildctc.features.stats import FeatureStats
 from wildctc.features.trust import check_trusted
 from wildctc.files import make_folder, write_text
+from wildctc.recognizer.confidence import Calibration
 from wildctc.recognizer.frame_times import time_in_audio
 from wildctc.recognizer.hub import hub_card, upload
 from wildctc.recognizer.model_folder import (
@@ -78,6 +79,7 @@ class Recognizer(_Network):
         super().__init__(made.shape, encoder, len(units.tokens))
         self.front_end_config, self.encoder_config = dict(front_end), dict(encoder)
         self.front_end, self.units = made, units
+        self.calibration: Calibration | None = None  # how sure it may be of its words; `wildctc calibrate` makes it
         if stats is not None:
             self.set_stats(stats)
 
@@ -220,6 +222,8 @@ class Recognizer(_Network):
         self.describe(folder)
         if card:
             write_text(folder / "README.md", card)
+        if self.calibration is not None:
+            self.calibration.save(folder)
         # Last: a folder with weights is complete.
         save_tensors(folder / "model.safetensors", self.state_dict(), {"units": self.units.fingerprint()})
 
@@ -305,6 +309,7 @@ class Recognizer(_Network):
         weights, _ = load_tensors(folder / "model.safetensors")
         check_weights(folder, weights)
         model.load_state_dict(weights)
+        model.calibration = Calibration.load(folder)
         return model.eval()
 
     @classmethod

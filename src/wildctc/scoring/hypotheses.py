@@ -23,6 +23,7 @@ class Decoded:
         references: What should have been: no text, one or several.
         score: The natural-log probability of the text, or its score with a language model; None: not known.
         nbest: The best texts with their scores, if several were asked for.
+        confidence: The probability that it is right for each word of the text; None: not known.
     """
 
     id: str
@@ -30,6 +31,7 @@ class Decoded:
     references: tuple[str, ...] = ()
     score: float | None = None
     nbest: tuple[tuple[str, float], ...] = ()
+    confidence: tuple[float, ...] | None = None
 
 
 def hyp_row(item: Decoded) -> dict[str, Any]:
@@ -43,6 +45,7 @@ def hyp_row(item: Decoded) -> dict[str, Any]:
     """
     reference = item.references[0] if len(item.references) == 1 else list(item.references) or None
     row = {"id": item.id, "text": item.text, "reference": reference, "score": item.score}
+    row |= {"confidence": list(item.confidence)} if item.confidence is not None else {}
     return row | {"nbest": [{"text": t, "score": s} for t, s in item.nbest]} if item.nbest else row
 
 
