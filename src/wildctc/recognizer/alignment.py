@@ -175,7 +175,7 @@ def align_utterances(
     usable = []
     for utterance in utterances:
         if outside := model.units.missing(utterance.text):
-            rejects.add(UtteranceError(utterance, f"characters outside the units: {name_characters(outside)}"))
+            rejects.add(UtteranceError(utterance, f"{model.units.outside}: {name_characters(outside)}"))
         else:
             usable.append(utterance)
     if not any(u.text for u in utterances):

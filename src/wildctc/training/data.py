@@ -31,8 +31,9 @@ from wildctc.features.stats import FeatureStats
 from wildctc.files import write_text
 from wildctc.lattice.feasibility import infeasible
 from wildctc.progress import RealTime, progress
+from wildctc.text.lexicon import read_lexicon
 from wildctc.text.normalisation import Normalizer
-from wildctc.text.units import CharUnits, SentencePieceUnits, Units, name_characters
+from wildctc.text.units import CharUnits, PhoneUnits, SentencePieceUnits, Units, name_characters
 from wildctc.text.word_weights import follow_words
 from wildctc.training.settings import DataConfig
 
@@ -127,12 +128,14 @@ def make_units(config: DataConfig, utterances: Sequence[Utterance]) -> Units:
         utterances: The training utterances.
 
     Returns:
-        Characters or SentencePiece pieces.
+        Characters, SentencePiece pieces or phones.
     """
     normalizer = Normalizer(config.lower, config.strip_punctuation, config.keep_invisible)
     texts = [u.text for u in utterances]
     if config.units == "characters":
         return CharUnits.train(texts, normalizer)
+    if config.units == "phones":
+        return PhoneUnits.train(texts, normalizer, read_lexicon(config.lexicon or "", normalizer))
     return SentencePieceUnits.train(texts, normalizer, config.vocab_size)
 
 
@@ -396,7 +399,7 @@ class _Scan(Dataset[tuple[int, list[int] | WildCTCError]]):
 
 def _text_is_usable(utterance: Utterance, units: Units, rejects: Rejects) -> bool:
     if outside := units.missing(utterance.text):
-        rejects.add(UtteranceError(utterance, f"characters outside the units: {name_characters(outside)}"))
+        rejects.add(UtteranceError(utterance, f"{units.outside}: {name_characters(outside)}"))
         return False
     if not units.encode(utterance.text):
         rejects.add(UtteranceError(utterance, "empty transcript"))

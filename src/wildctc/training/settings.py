@@ -22,7 +22,10 @@ class DataConfig:
     lower: bool = _setting(False, "transcripts in lower case")
     strip_punctuation: bool = _setting(False, "transcripts without punctuation")
     keep_invisible: bool = _setting(False, "transcripts with zero-width spaces, marks of direction and the like")
-    units: Literal["characters", "sentencepiece"] = _setting("characters", "what the model writes")
+    units: Literal["characters", "sentencepiece", "phones"] = _setting("characters", "what the model writes")
+    lexicon: str | None = _setting(
+        None, "the pronunciations of words, a word and its phones on each line (phones only)"
+    )
     vocab_size: int = _setting(200, "how many pieces (SentencePiece only)")
     speeds: list[float] = field(
         default_factory=lambda: [1.0], metadata={"about": "one copy of the training data for each, played so fast"}
