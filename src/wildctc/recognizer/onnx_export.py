@@ -167,8 +167,10 @@ def _to_onnx(model: Recognizer, wave: bool) -> bytes:
     assert program is not None
     proto = program.model_proto
     del proto.graph.value_info[:]  # shapes in between, some of them wrong after the exporter's optimiser
-    for axis, name in enumerate(("N", "T_out")):
-        proto.graph.output[0].type.tensor_type.shape.dim[axis].dim_param = name if axis or not wave else "one"
+    batch, frames, _ = proto.graph.output[0].type.tensor_type.shape.dim
+    frames.dim_param = "T_out"  # the exporter writes a formula
+    if not wave:
+        batch.dim_param = "N"
     for key, value in _metadata(model, wave).items():
         proto.metadata_props.add(key=key, value=str(value))
     content: bytes = proto.SerializeToString()

@@ -44,7 +44,7 @@ def hyp_row(item: Decoded) -> dict[str, Any]:
         The row: id, text, reference (None, a text, or a list of texts), score, and nbest if there are several.
     """
     reference = item.references[0] if len(item.references) == 1 else list(item.references) or None
-    row = {"id": item.id, "text": item.text, "reference": reference, "score": item.score}
+    row: dict[str, Any] = {"id": item.id, "text": item.text, "reference": reference, "score": item.score}
     row |= {"confidence": list(item.confidence)} if item.confidence is not None else {}
     return row | {"nbest": [{"text": t, "score": s} for t, s in item.nbest]} if item.nbest else row
 
