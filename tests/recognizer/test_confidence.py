@@ -17,6 +17,7 @@ from wildctc.recognizer.confidence import (
     draw_reliability,
     gather_evidence,
     reliability,
+    token_probability,
 )
 
 
@@ -56,8 +57,9 @@ def test_words_that_are_all_right_or_all_wrong_give_finite_weights(value):
 def test_the_evidence_of_a_word_is_that_of_its_tokens_and_frames():
     log_probs = np.log(np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]))
     found = gather_evidence(log_probs, [(1, 0, 2), (2, 2, 3)])
-    expected = [np.log([0.8, 0.6]).mean(), np.log(0.6), np.log([0.5, 0.8, 0.6]).mean()]
-    assert found == pytest.approx(expected)
+    p = np.array([np.sqrt(0.8 * 0.6), 0.6, np.cbrt(0.5 * 0.8 * 0.6)])
+    assert found == pytest.approx(np.log(p / (1 - p)))
+    assert token_probability(np.array([found])) == pytest.approx(p[:1])
 
 
 @pytest.mark.parametrize("content", ['{"bias": 1}', '{"format": 1, "bias": NaN, "weights": [1, 2, 3]}', "[]", "{"])

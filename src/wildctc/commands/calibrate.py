@@ -29,8 +29,6 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    import numpy as np
-
     from wildctc.corpora.manifest import load_manifest
     from wildctc.files import check_writable, write_atomically
     from wildctc.recognizer.confidence import (
@@ -40,6 +38,7 @@ def run(options: argparse.Namespace) -> None:
         cross_fitted,
         draw_reliability,
         reliability,
+        token_probability,
     )
     from wildctc.recognizer.model import find_model
     from wildctc.recognizer.word_evidence import collect
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     calibration = Calibration.fit(evidence, right)
     if len(set(utterance % 2)) < 2:
         raise WildCTCError("one utterance is not enough: half of them judges what the other half has taught")
-    before = reliability(np.exp(evidence[:, 0]), right)
+    before = reliability(token_probability(evidence), right)
     after = reliability(cross_fitted(evidence, right, utterance), right)
     write_atomically(picture, draw_reliability(before, after))
     calibration.save(folder)
