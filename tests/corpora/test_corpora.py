@@ -838,10 +838,10 @@ def test_a_librispeech_line_that_is_not_utf8_is_one_bad_utterance(tmp_path):
 def test_what_is_no_corpus_is_one_clear_line(tmp_path):
     (tmp_path / "in").mkdir()
     for source, message in (
-        ("jsonl", "no manifest.jsonl in"),
+        ("jsonl", r"no manifest\.jsonl, manifest\.csv or manifest\.tsv in"),
         ("kaldi", r"no wav\.scp in"),
         ("librispeech", "no subset such as train-clean-100"),
-        ("timit", "unknown source 'timit'; known: jsonl, kaldi, librispeech"),
+        ("timit", "unknown source 'timit'; known: jsonl, csv, kaldi, librispeech"),
     ):
         with pytest.raises(WildCTCError, match=message):
             prepare(source, tmp_path / "in", tmp_path / "out", Normalizer())
@@ -871,7 +871,7 @@ def test_another_field_can_be_the_transcript(tmp_path):
     assert [u.text for u in load_manifest(tmp_path / "out" / "train.jsonl.gz")] == ["heard a", "heard b"]
     with pytest.raises(WildCTCError, match="no field 'machin': there are id, audio, text, machine"):
         prepare("jsonl", tmp_path, tmp_path / "out", Normalizer(), text_field="machin")
-    with pytest.raises(WildCTCError, match="--text-field is for jsonl, not for kaldi"):
+    with pytest.raises(WildCTCError, match="--text-field is for jsonl, csv and huggingface, not for kaldi"):
         prepare("kaldi", tmp_path, tmp_path / "out", Normalizer(), text_field="machine")
 
 
