@@ -33,6 +33,7 @@ NOT_RUN = (
     "wildctc reproduce ",
     "python benchmarks/",
     "lmplz ",
+    "wildctc export ",  # tests/recognizer/test_onnx_export.py
 )
 
 SMALL = """--encoder.d_model 32 --encoder.heads 2 --encoder.blocks 1 --encoder.ff_dim 64 --encoder.kernel 7

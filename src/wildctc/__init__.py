@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` says the same to Py
     from wildctc.lattice.transcripts import TranscriptGraph
     from wildctc.loss import WildcardCTCLoss
     from wildctc.probe.issues import LabelIssue
-    from wildctc.probe.label_issues import find_label_issues
+    from wildctc.probe.label_issues import as_table, find_label_issues
     from wildctc.recognizer.model import Recognizer
     from wildctc.text.words import word_ids
 
@@ -33,7 +33,7 @@ _HOMES = {
     "lattice.transcripts": ("TranscriptGraph",),
     "loss": ("WildcardCTCLoss",),
     "probe.issues": ("LabelIssue",),
-    "probe.label_issues": ("find_label_issues",),
+    "probe.label_issues": ("as_table", "find_label_issues"),
     "text.words": ("word_ids",),
 }
 
@@ -53,6 +53,7 @@ __all__ = [
     "WildcardSpan",
     "Wildcards",
     "__version__",
+    "as_table",
     "find_label_issues",
     "infeasible",
     "load",
@@ -77,16 +78,20 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def load(folder: str | PathLike[str], *, trust_front_end: bool = False) -> "Recognizer":
+def load(folder: str | PathLike[str], *, trust_front_end: bool = False, revision: str | None = None) -> "Recognizer":
     """The recogniser of a run or of a model folder, on the CPU: `load("runs/ctc").transcribe("a.wav").text`.
 
     Args:
-        folder: of the run or of the model. It may come from a stranger: nothing in it is run.
+        folder: of the run or of the model, or user/model on the Hugging Face hub if there is no such folder. It may
+            come from a stranger: nothing in it is run.
         trust_front_end: allow a front end that is no part of WildCTC (see `Recognizer.load`).
+        revision: of a model on the hub: a branch, tag or commit; None for the newest.
 
     Returns:
         The recogniser.
     """
+    from wildctc.recognizer.hub import download, is_hub_name
     from wildctc.recognizer.model import Recognizer  # here, so that who wants the loss does not wait for the rest
 
-    return Recognizer.load(folder, trust_front_end=trust_front_end)
+    place = download(str(folder), revision) if is_hub_name(folder) else folder
+    return Recognizer.load(place, trust_front_end=trust_front_end)

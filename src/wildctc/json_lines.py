@@ -1,15 +1,25 @@
-"""Read text files and JSON lines, with errors that name the file and the line; write a row as a line."""
+"""Read text files and rows, with errors that name the file and the line; write rows.
 
+Rows are JSON lines, or a table (CSV, TSV) with the names of the columns in its first line.
+"""
+
+import csv
 import gzip
+import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from wildctc.errors import WildCTCError
 
 LONGEST_LINE = 50_000_000  # bytes; the probe of an hour of speech has about five million
+# Columns of a table whose cells are JSON: numbers, and lists.
+_VALUES = {
+    "duration", "start", "offset", "channel", "weights", "score", "nbest", "begin", "stop", "end", "word",
+    "confidence", "words",
+}  # fmt: skip
 _T = TypeVar("_T")
 
 
@@ -41,16 +51,16 @@ def row_line(row: dict[str, Any]) -> str:
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read a file of JSON lines.
+    """Read a file of JSON lines, or a table.
 
     Args:
-        path: The file; `.gz` is unzipped.
+        path: The file; `.gz` is unzipped. `.csv` and `.tsv` are tables.
 
     Returns:
         An iterator over line numbers, from 1, and objects. Blank lines are skipped.
 
     Raises:
-        RowError: A line is not a JSON object.
+        RowError: A line is not a JSON object, or does not fit the table.
         WildCTCError: The file cannot be read.
     """
     return _strict(try_rows(path))
@@ -73,14 +83,17 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def try_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
-    """Read a file of JSON lines, and continue after bad lines.
+    """Read a file of JSON lines, or a table, and continue after bad lines.
 
     Args:
-        path: The file; `.gz` is unzipped.
+        path: The file; `.gz` is unzipped. `.csv` and `.tsv` are tables.
 
     Yields:
         Line numbers, from 1, with the object, or with the error of a line that is not a JSON object.
     """
+    if is_table(path):
+        yield from _table_rows(path)
+        return
     for line, text in try_lines(path):
         yield line, text if isinstance(text, RowError) else parse_object(text, Path(path), line)
 
@@ -134,3 +147,88 @@ def parse_object(text: str, path: Path, line: int) -> dict[str, Any] | RowError:
     except (ValueError, RecursionError) as error:
         return RowError(path, line, f"not JSON: {error}")
     return row if isinstance(row, dict) else RowError(path, line, f"not a JSON object: {text.strip()[:40]}")
+
+
+def is_table(path: str | Path) -> bool:
+    """Tell whether a file is a table, by its name.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Whether it is CSV or TSV.
+
+    >>> is_table("dev.csv"), is_table("dev.tsv.gz"), is_table("dev.jsonl")
+    (True, True, False)
+    """
+    return str(path).removesuffix(".gz").lower().endswith((".csv", ".tsv"))
+
+
+def table_text(rows: Iterable[dict[str, Any]], path: str | Path) -> str:
+    """Write rows as a table.
+
+    Args:
+        rows: The rows. Columns are in the order in which their names occur first. None is an empty cell; numbers,
+            lists and objects are JSON.
+        path: The file that it is for; .tsv has tabs between cells, and no quotes.
+
+    Returns:
+        The text of the file.
+
+    >>> table_text([{"id": "a", "text": "yes, no", "score": -1.5}, {"id": "b", "text": "no", "score": None}], "h.csv")
+    'id,text,score\\na,"yes, no",-1.5\\nb,no,\\n'
+    """
+    rows = list(rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
+    if ".tsv" in Path(path).suffixes:  # no quotes: Common Voice and most others have none
+        return "".join("\t".join(" ".join(c.split("\t")) for c in cells) + "\n" for cells in lines)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> str:
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    return " ".join(text.splitlines())
+
+
+def _table_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
+    """The rows of a table, line by line: a cell cannot hold a line break."""
+    columns, how = None, {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if ".tsv" in Path(path).suffixes else {}
+    for line, text in try_lines(path):
+        if isinstance(text, RowError):
+            yield line, text
+            continue
+        if columns is None and not how and ";" in text and "," not in text:
+            how = {"delimiter": ";"}  # as spreadsheets write it where the comma is the decimal sign
+        try:
+            [cells] = csv.reader([text], strict=True, **how)  # type: ignore[arg-type]
+        except csv.Error as error:
+            yield line, RowError(Path(path), line, f"not a row of a table: {error}")
+            continue
+        if columns is None:
+            columns = [name.strip() for name in cells]
+            if len(set(columns)) != len(columns):
+                raise WildCTCError(f"{path}:{line}: two columns have the same name: {', '.join(columns)}")
+        elif len(cells) != len(columns):
+            reason = f"another number of cells: {len(cells)}, where the first line names {len(columns)} columns"
+            yield line, RowError(Path(path), line, reason, cells[0])
+        else:
+            yield line, _as_object(dict(zip(columns, cells, strict=True)), Path(path), line)
+
+
+def _as_object(cells: dict[str, str], path: Path, line: int) -> dict[str, Any] | RowError:
+    """The object that a row of a table stands for: an empty cell is no field, except that a text can be empty."""
+    row: dict[str, Any] = {name: cell for name, cell in cells.items() if cell or name in ("text", "reference")}
+    for name in _VALUES & row.keys():
+        try:
+            row[name] = json.loads(row[name])
+        except ValueError:
+            return RowError(path, line, f"not a number in column {name!r}: {row[name][:40]}")
+    if str(row.get("reference", "")).startswith('["'):  # several references
+        try:
+            row["reference"] = json.loads(row["reference"])
+        except ValueError:
+            return RowError(path, line, "not a list of references")
+    return row

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from wildctc.audio.resampling import resample
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.errors import MissingExtra
 from wildctc.files import patiently
@@ -127,8 +128,6 @@ def load_audio(utterance: Utterance, sampling_rate: int = 16000) -> np.ndarray:
         warn_of_resampling(rate, sampling_rate, utterance.audio)
     if rate == sampling_rate:
         return wave
-    from wildctc.audio.resampling import resample  # here: it needs torch, and a cut of sound does not
-
     return resample(wave, rate, sampling_rate)
 
 

@@ -6,7 +6,10 @@ import argparse
 
 from wildctc.commands.options import Add, add_limit_option, add_text_options, normalizer
 
-_SOURCES = ("jsonl", "kaldi", "librispeech", "fleurs", "respin", "synthetic")
+_SOURCES = (
+    "jsonl", "csv", "kaldi", "audiofolder", "huggingface", "librispeech", "common-voice", "ljspeech", "fleurs",
+    "respin", "synthetic",
+)  # fmt: skip
 
 
 def register(add: Add) -> None:
@@ -14,7 +17,7 @@ def register(add: Add) -> None:
     names = f"{', '.join(_SOURCES[:-1])} or {_SOURCES[-1]}"
     p.add_argument("source", metavar="SOURCE", choices=_SOURCES, help=names)
     p.add_argument(
-        "input", metavar="IN", help="the corpus's folder (jsonl: or file; synthetic: sentences to be spoken)"
+        "input", metavar="IN", help="the corpus's folder (jsonl, csv: or file; synthetic: sentences to be spoken)"
     )
     p.add_argument("output", metavar="OUT", help="the folder of the manifests")
     p.add_argument(
@@ -23,7 +26,8 @@ def register(add: Add) -> None:
     )
     p.add_argument(
         "--text-field", metavar="NAME[,NAME]",
-        help="jsonl: the field with the transcript (default text); several: each is one of the utterance's transcripts",
+        help="jsonl, csv, huggingface: the field with the transcript (default text); jsonl: several, which are "
+        "transcripts of the same utterance",
     )  # fmt: skip
     p.add_argument("--subsets", nargs="+", default=[], metavar="NAME", help="only these, such as train-clean-100")
     p.add_argument("--hours", type=float, metavar="H", help="a random part of the training data, at most so long")
@@ -49,6 +53,10 @@ def run(options: argparse.Namespace) -> None:
 
         settings = {"language": language or "en", "voices": options.voices, "seed": options.seed}
         source, corpus, language = "jsonl", synthesize(corpus, options.output, **settings), None
+    if source == "huggingface":
+        from wildctc.corpora.hf_dataset import unpack
+
+        source, corpus, options.text_field = "jsonl", unpack(corpus, options.output, options.text_field), None
     prepared = prepare(
         source, corpus, options.output, normalizer(options), options.max_bad,
         language=language, subsets=options.subsets, take=take, decode=not options.no_decode,

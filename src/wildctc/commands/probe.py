@@ -104,6 +104,8 @@ def _model(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     else:
         from wildctc.recognizer.model import find_model
 
+        if model.units.kind == "phones":
+            raise WildCTCError(f"{folder} writes phones, and a probe needs units that spell: train with characters")
         with open(find_model(folder) / "model.safetensors", "rb") as file:
             weights = hashlib.file_digest(file, "sha256").hexdigest()[:16]
     about = {"model": str(folder), "weights": weights, "units": model.units.kind, "frame_rate": model.frame_rate}

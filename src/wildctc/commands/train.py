@@ -6,7 +6,10 @@ from wildctc.commands.options import Add
 from wildctc.errors import WildCTCError
 from wildctc.torchrun import is_first
 
-_USAGE = "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--trunk RUN] [--dry-run] [--any.field VALUE …]"
+_USAGE = (
+    "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--trunk RUN] [--wandb PROJECT] [--dry-run] "
+    "[--any.field VALUE …]"
+)
 
 
 def register(add: Add) -> None:
@@ -25,6 +28,7 @@ def run(words: list[str]) -> None:
     dry, words = "--dry-run" in words, [word for word in words if word != "--dry-run"]
     out, words = take(words, "--out")
     trunk, words = take(words, "--trunk")
+    wandb, words = take(words, "--wandb")
     if not words or words[0].startswith("--"):
         raise WildCTCError(f"no recipe given; {_USAGE}")
     config = load_recipe(words[0])
@@ -38,7 +42,7 @@ def run(words: list[str]) -> None:
         raise WildCTCError(f"--out RUN is needed: the folder of the run; {_USAGE}")
     from wildctc.training.loop import train
 
-    model = train(config, out, trunk)
+    model = train(config, out, trunk, wandb)
     if is_first():
         print(model)
 
@@ -58,6 +62,6 @@ def take(words: list[str], name: str) -> tuple[str | None, list[str]]:
             return word.partition("=")[2], words[:i] + words[i + 1 :]
         if word == name:
             if not words[i + 1 :] or words[i + 1].startswith("--"):
-                raise WildCTCError(f"{name} needs a folder; {_USAGE}")
+                raise WildCTCError(f"{name} needs a {'name' if name == '--wandb' else 'folder'}; {_USAGE}")
             return words[i + 1], words[:i] + words[i + 2 :]
     return None, words

@@ -1,4 +1,4 @@
-"""Plain JSON lines: a manifest with a `split` for each row, or one file per split."""
+"""Rows, as JSON lines or as a table: a manifest with a `split` for each row, or one file per split."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,13 +8,13 @@ from typing import Any
 from wildctc.corpora.manifest import parse_row, split_of
 from wildctc.corpora.utterance import Utterance, UtteranceError, bad_row
 from wildctc.errors import WildCTCError
-from wildctc.json_lines import RowError, read_lines, try_rows
-
-_TABLES = {".csv": "", ".tsv": r", delimiter='\t', quoting=csv.QUOTE_NONE"}  # how `csv` reads them
+from wildctc.json_lines import RowError, try_rows
 
 
 def read(source: Path, text_field: str | Sequence[str] = "text") -> Iterator[Utterance | UtteranceError]:
     """Read a manifest, or a directory with manifest.jsonl or with train.jsonl, dev.jsonl, test.jsonl.
+
+    Where there is no such file, those that end in .csv are taken, or else in .tsv.
 
     A row without a split belongs to the split that its file is named after, or to train. In a directory with several
     files, rows without a split are refused in a file whose name is not that of a split.
@@ -57,24 +57,8 @@ def _with_transcript(row: dict[str, Any], fields: tuple[str, ...], path: Path, l
 
 def _manifests(source: Path) -> list[Path]:
     if source.is_file():
-        if source.suffix in _TABLES:
-            raise WildCTCError(_how_to_convert(source))
         return [source]
-    paths = sorted(source.glob("manifest.jsonl")) or sorted(source.glob("*.jsonl"))
-    if not paths:
-        tables = sorted(path for path in source.iterdir() if path.suffix in _TABLES)
-        raise WildCTCError(f"no manifest.jsonl in {source}" + "".join(f": {_how_to_convert(t)}" for t in tables[:1]))
-    return paths
-
-
-def _how_to_convert(table: Path) -> str:
-    """Say that tables are not read, and give the command that converts this one to JSON lines."""
-    columns = next((text for _, text in read_lines(table)), "").split("\t" if table.suffix == ".tsv" else ",")
-    first = (
-        "" if {"audio", "text"} <= {*columns} else f" name the columns audio and text ({', '.join(columns)} now), then"
-    )
-    rows = f"[print(json.dumps(row)) for row in csv.DictReader(sys.stdin{_TABLES[table.suffix]})]"
-    return (
-        f"{table} is a table, but JSON lines are needed:{first} run "
-        f'python -c "import csv, json, sys; {rows}" < {table} > {table.with_suffix(".jsonl")}'
-    )
+    for ending in ("jsonl", "csv", "tsv"):
+        if paths := sorted(source.glob(f"manifest.{ending}")) or sorted(source.glob(f"*.{ending}")):
+            return paths
+    raise WildCTCError(f"no manifest.jsonl, manifest.csv or manifest.tsv in {source}")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wildctc.audio.sound_files import CheckedAudio, check_audio, load_audio, warn_of_short_files
-from wildctc.corpora import fleurs, jsonl, kaldi, librispeech, respin
+from wildctc.corpora import audio_folder, common_voice, fleurs, jsonl, kaldi, librispeech, ljspeech, respin
 from wildctc.corpora.manifest import split_of, write_cuts
 from wildctc.corpora.subset import Subset
 from wildctc.corpora.utterance import SPLITS, Utterance, UtteranceError
@@ -29,8 +29,12 @@ _log = logging.getLogger(__name__)
 _Found = Iterator[Utterance | UtteranceError]
 SOURCES: dict[str, Callable[[Path], _Found]] = {
     "jsonl": jsonl.read,
+    "csv": jsonl.read,
     "kaldi": kaldi.read,
     "librispeech": librispeech.read,
+    "common-voice": common_voice.read,
+    "ljspeech": ljspeech.read,
+    "audiofolder": audio_folder.read,
 }
 # The same, for corpora with several languages, of which one is read.
 LANGUAGE_SOURCES: dict[str, Callable[[Path, str | None], _Found]] = {
@@ -226,8 +230,8 @@ def _read(source: str, folder: Path, language: str | None, text_field: str | Seq
     if not folder.exists():
         raise WildCTCError(f"no such file or directory: {folder}")
     if text_field is not None:
-        if source != "jsonl":
-            raise WildCTCError(f"--text-field is for jsonl, not for {source}")
+        if source not in ("jsonl", "csv"):
+            raise WildCTCError(f"--text-field is for jsonl, csv and huggingface, not for {source}")
         return jsonl.read(folder.absolute(), text_field)
     if source in LANGUAGE_SOURCES:
         return LANGUAGE_SOURCES[source](folder.absolute(), language)

@@ -43,7 +43,7 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(block(config) for _ in range(config.blocks))  # type: ignore[arg-type]
         self.norm = layer_norm(config.d_model)
         # on the device "meta" only the shapes of the weights matter; see `Recognizer.load`
-        positions = torch.empty(0) if self.norm.weight.is_meta else _sinusoids(512, config.d_model)
+        positions = torch.empty(0) if self.norm.weight.is_meta else sinusoids(512, config.d_model)
         self.register_buffer("positions", positions, persistent=False)
 
     @property
@@ -63,8 +63,8 @@ class Encoder(nn.Module):
         >>> make_encoder("conformer", input_dim=80, blocks=1).output_lengths(torch.tensor([100, 7, 6]))
         tensor([24,  1,  0])
         """
-        strides, padded = STRIDES[self.config.subsampling], int(lengths.max())
-        for stride in strides:
+        padded = int(lengths.max()) if self.pad_like_espnet else 0
+        for stride in STRIDES[self.config.subsampling]:
             if self.pad_like_espnet:
                 lengths = (lengths.clamp(max=padded - CONV_WIDTH + 1) + stride - 1) // stride
                 padded = conv_length(padded, stride)
@@ -109,7 +109,7 @@ class Encoder(nn.Module):
             (2T-1, D): for distances T-1, …, 0, …, -(T-1).
         """
         if frames > (self.positions.size(0) + 1) // 2:
-            self.positions = _sinusoids(2 * frames, self.config.d_model).to(self.positions)
+            self.positions = sinusoids(2 * frames, self.config.d_model).to(self.positions)
         middle = self.positions.size(0) // 2
         return self.positions[middle - frames + 1 : middle + frames]
 
@@ -129,8 +129,16 @@ class Encoder(nn.Module):
                 )
 
 
-def _sinusoids(frames: int, dim: int) -> Tensor:
-    """(2 * frames - 1, dim): encodings of the distances frames-1, …, 0, …, -(frames-1); even: sines, odd: cosines."""
+def sinusoids(frames: int, dim: int) -> Tensor:
+    """Compute the encodings of distances.
+
+    Args:
+        frames: T, the number of frames.
+        dim: The width of an encoding.
+
+    Returns:
+        (2T-1, dim), for the distances T-1, …, 0, …, -(T-1). Even columns are sines, odd ones cosines.
+    """
     distance = torch.arange(frames - 1, -frames, -1, dtype=torch.float32)[:, None]
     angle = distance * torch.exp(torch.arange(0, dim, 2, dtype=torch.float32) * -(math.log(10000.0) / dim))
     return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)

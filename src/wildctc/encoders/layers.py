@@ -172,6 +172,8 @@ class Attention(nn.Module):
 def _relative_to_absolute(x: Tensor) -> Tensor:
     """View scores by distance, (H, N, T, 2T-1), as scores by key, (H, N, T, T): row i starts at column T-1-i."""
     heads, batch, frames, width = x.shape
+    if torch.compiler.is_exporting():  # ONNX has no strides: the same by a column of zeros, which shifts the rows
+        return F.pad(x, (1, 0)).flatten(2)[:, :, frames:].reshape(x.shape)[..., :frames]
     x = x.contiguous()
     size, strides = (heads, batch, frames, frames), (batch * frames * width, frames * width, width - 1, 1)
     return x.as_strided(size, strides, x.storage_offset() + frames - 1)

@@ -71,17 +71,29 @@ class Fbank:
         """
         if len(wave) < self._window:
             return np.empty((0, self.dim), np.float32)
-        x = self._frames(torch.from_numpy(wave))
+        return self.compute(torch.from_numpy(wave)).numpy()
+
+    def compute(self, wave: torch.Tensor) -> torch.Tensor:
+        """Compute features in torch, which `wildctc export` exports.
+
+        Args:
+            wave: (samples,) float32, a window or longer.
+
+        Returns:
+            (round(samples / shift), num_bins) float32.
+        """
+        x = self._frames(wave)
         x = x - x.mean(1, keepdim=True)
         x = x - 0.97 * torch.cat((x[:, :1], x[:, :-1]), 1)
         power = torch.fft.rfft(x * self._povey, self._fft).abs().square()
-        return (power @ self._mel).clamp_min(torch.finfo(torch.float32).eps).log().numpy()
+        return (power @ self._mel).clamp_min(torch.finfo(torch.float32).eps).log()
 
     def _frames(self, wave: torch.Tensor) -> torch.Tensor:
-        frames = self.frames(len(wave))
+        samples = wave.size(0)  # len(wave) would be a constant in an exported model
+        frames = self.frames(samples)
         left = (self._window - self._shift) // 2
-        right = (frames - 1) * self._shift + self._window - len(wave) - left
-        padded = torch.cat((wave[:left].flip(0), wave, wave[len(wave) - max(right, 0) :].flip(0)))
+        right = (frames - 1) * self._shift + self._window - samples - left
+        padded = torch.cat((wave[:left].flip(0), wave, wave[samples - max(right, 0) :].flip(0)))
         return padded.unfold(0, self._window, self._shift)[:frames]
 
 

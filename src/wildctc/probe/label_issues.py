@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from wildctc.errors import MissingExtra
 from wildctc.lattice.checks import Lengths
 from wildctc.lattice.ops import eagerly
 from wildctc.probe.graphs import probe_logits
 from wildctc.probe.issues import LabelIssue, issues_of
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @eagerly
@@ -73,6 +79,25 @@ def find_label_issues(
             utterance.id = name
             found += issues_of(utterance, least)
     return sorted(found, key=lambda issue: -issue.score)
+
+
+def as_table(issues: Iterable[LabelIssue]) -> pandas.DataFrame:
+    """Put issues into a table of pandas.
+
+    Args:
+        issues: What `find_label_issues` returned.
+
+    Returns:
+        A row for each, in their order; the columns are the attributes of `LabelIssue`.
+
+    Raises:
+        MissingExtra: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtra("pandas", "pandas") from None
+    return pandas.DataFrame([asdict(issue) for issue in issues], columns=[field.name for field in fields(LabelIssue)])
 
 
 def _not_numbers(logits: Tensor, input_lengths: Lengths, n: int) -> bool:

@@ -229,7 +229,7 @@ def align_utterances(
     transcripts = read_transcripts(utterances, reader or Reader(model.units.normalizer))
     for utterance in utterances:
         if outside := model.units.missing(every_word(transcripts[utterance.id])):
-            rejects.add(UtteranceError(utterance, f"characters outside the units: {name_characters(outside)}"))
+            rejects.add(UtteranceError(utterance, f"{model.units.outside}: {name_characters(outside)}"))
         else:
             usable.append(utterance)
     if not any(transcripts.values()):

@@ -23,6 +23,7 @@ from wildctc.progress import RealTime, progress
 from wildctc.recognizer.language_model import Rescorer, find_texts
 from wildctc.recognizer.model import Recognizer
 from wildctc.recognizer.partials import Partials, left_out, manifest_digest, texts_digest
+from wildctc.recognizer.transcription import align_words
 from wildctc.scoring.hypotheses import Decoded, hyp_row, read_hyp_file
 from wildctc.scoring.transcripts import read_transcripts
 from wildctc.text.alternatives import grammar_text
@@ -36,6 +37,7 @@ _DECIDING = {
     "rescoring": "another language model, weight or hotword",
     "nbest": "another --nbest",
     "references": "other variants or further transcripts",
+    "confidence": "another calibration",
 }
 BATCH_SECONDS = 120.0  # of padded audio that go through the encoder at once
 
@@ -81,6 +83,8 @@ def decode_manifest(
     settings = {"weights": model.fingerprint(), "beam": beam, "utterances": manifest_digest(utterances)}
     settings |= {"rescoring": rescorer.settings() if rescorer else None, "nbest": nbest}
     settings |= {"references": texts_digest(references) if _several(utterances, reader) else None}
+    sure = model.calibration
+    settings["confidence"] = [sure.bias, *sure.weights] if sure else None
     partials = Partials(output, "decode", settings, _DECIDING, processes)
     done = partials.done()
     if done:
@@ -180,7 +184,11 @@ def _decode(
         return UtteranceError(utterance, str(error))
     given = (references[utterance.id],) if references else ()
     others = tuple((h.text, h.score) for h in found) if nbest > 1 else ()
-    return Decoded(utterance.id, found[0].text, given, found[0].score, others)
+    best, sure = found[0], None
+    if model.calibration is not None:
+        words = align_words(logits, best.ids, model.units)
+        sure = tuple(round(model.calibration(word.evidence), 4) for word in words)
+    return Decoded(utterance.id, best.text, given, best.score, others, sure)
 
 
 def _by_duration(utterance: Utterance) -> float:

@@ -35,7 +35,10 @@ class Checkpoint:
         front_end: Prepares a wave for the model.
         units: The characters that the model writes.
         frame_rate: Frames of logits per second.
+        calibration: None: a checkpoint has no word confidences.
     """
+
+    calibration = None
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -192,9 +195,11 @@ class CheckpointUnits:
         tokens: label → character; "" for special tokens and the blank.
         normalizer: Applied to each text before it is encoded.
         upper: Whether the vocabulary has upper case only.
+        outside: What `missing` finds, for messages.
     """
 
     kind = "char"
+    outside = "characters outside the units"
     space: str | None = " "
 
     def __init__(self, tokenizer: Any, order: Sequence[int], where: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,9 @@ from wildctc.features.layer_mix import DIM, LayerMix
 from wildctc.features.stats import FeatureStats
 from wildctc.features.trust import check_trusted
 from wildctc.files import make_folder, write_text
+from wildctc.recognizer.confidence import Calibration
 from wildctc.recognizer.frame_times import time_in_audio
+from wildctc.recognizer.hub import hub_card, upload
 from wildctc.recognizer.model_folder import (
     MODEL_FORMAT,
     Tensors,
@@ -76,6 +79,7 @@ class Recognizer(_Network):
         super().__init__(made.shape, encoder, len(units.tokens))
         self.front_end_config, self.encoder_config = dict(front_end), dict(encoder)
         self.front_end, self.units = made, units
+        self.calibration: Calibration | None = None  # how sure it may be of its words; `wildctc calibrate` makes it
         if stats is not None:
             self.set_stats(stats)
 
@@ -218,8 +222,35 @@ class Recognizer(_Network):
         self.describe(folder)
         if card:
             write_text(folder / "README.md", card)
+        if self.calibration is not None:
+            self.calibration.save(folder)
         # Last: a folder with weights is complete.
         save_tensors(folder / "model.safetensors", self.state_dict(), {"units": self.units.fingerprint()})
+
+    def push_to_hub(
+        self, name: str, *, card: str = "", private: bool = False, token: str | None = None, endpoint: str | None = None
+    ) -> str:
+        """Publish the model on the Hugging Face hub; `wildctc.load(name)` reads it from there.
+
+        Args:
+            name: user/model. It is made if needed.
+            card: A description for README.md; "" writes a short one.
+            private: Whether a new repository is private.
+            token: For writing; None takes the one of `hf auth login`.
+            endpoint: The address of another hub.
+
+        Returns:
+            The address of the model.
+
+        Raises:
+            WildCTCError: Its front end is a file of this machine, or the hub does not take it.
+        """
+        front_end = str(with_absolute_path(self.front_end_config).get("name", "fbank"))
+        if os.path.isabs(front_end):
+            raise WildCTCError(f"its front end is {front_end}, which nobody else has: publish that first, as hf:NAME")
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(folder, card or hub_card(name, self.front_end.name, len(self.units)))
+            return upload(Path(folder), name, private=private, token=token, endpoint=endpoint)
 
     def describe(self, folder: Path) -> None:
         """Write what a model folder has beside the weights: configuration and units.
@@ -278,6 +309,7 @@ class Recognizer(_Network):
         weights, _ = load_tensors(folder / "model.safetensors")
         check_weights(folder, weights)
         model.load_state_dict(weights)
+        model.calibration = Calibration.load(folder)
         return model.eval()
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from wildctc.audio.recordings import Recording
 from wildctc.errors import WildCTCError
 from wildctc.features.front_end import FrontEnd, NotFinite, extract
 from wildctc.lattice.align import wildcard_align
+from wildctc.recognizer.confidence import Calibration, gather_evidence
 from wildctc.recognizer.language_model import Rescorer, find_texts
 
 
@@ -27,11 +28,23 @@ class Word:
         text: The word.
         start: Seconds from the start of the audio.
         end: Seconds from the start of the audio.
+        confidence: The probability that it is right; None if the model was not calibrated.
     """
 
     text: str
     start: float
     end: float
+    confidence: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert the word to JSON.
+
+        Returns:
+            Its content; times are rounded to milliseconds, and there is a confidence only if it is known.
+        """
+        row = asdict(self) | {"start": round(self.start, 3), "end": round(self.end, 3)}
+        known = row.pop("confidence")
+        return row if known is None else row | {"confidence": round(known, 4)}
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,7 @@ class Transcript:
         Returns:
             Its content; times are rounded to milliseconds.
         """
-        words = [asdict(w) | {"start": round(w.start, 3), "end": round(w.end, 3)} for w in self.words]
+        words = [word.to_dict() for word in self.words]
         return {"text": self.text, "duration": round(self.duration, 3), "score": round(self.score, 4), "words": words}
 
 
@@ -97,6 +110,11 @@ class Transcriber(Protocol):
     @property
     def units(self) -> WritingUnits:
         """What the model writes."""
+        ...
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """How sure it may be of its words."""
         ...
 
     def batch_logits(self, features: Sequence[np.ndarray]) -> list[torch.Tensor]:
@@ -147,7 +165,7 @@ def transcribe_pieces(
             raise WildCTCError(f"{sound.name}: {error}") from None
         [best] = find_texts(logits, model.units, beam, rescorer)
         times = [start + second for second in model.times(len(logits), end - start)]
-        words = time_words(logits, best.ids, model.units, times)
+        words = time_words(logits, best.ids, model.units, times, model.calibration)
         yield Transcript(best.text, words, best.score, end - start)
 
 
@@ -169,7 +187,13 @@ def join(pieces: Iterable[Transcript]) -> Transcript:
     return Transcript(text, words, sum(p.score for p in found), sum(p.duration for p in found))
 
 
-def time_words(logits: torch.Tensor, ids: list[int], units: WritingUnits, times: Sequence[float]) -> list[Word]:
+def time_words(
+    logits: torch.Tensor,
+    ids: list[int],
+    units: WritingUnits,
+    times: Sequence[float],
+    calibration: Calibration | None = None,
+) -> list[Word]:
     """Find the times of words on the best path.
 
     Args:
@@ -177,18 +201,53 @@ def time_words(logits: torch.Tensor, ids: list[int], units: WritingUnits, times:
         ids: The labels of the text.
         units: Convert labels to text and words.
         times: T + 1 seconds: when each frame starts, and when the last one ends.
+        calibration: Gives words their confidence; None gives none.
 
     Returns:
         The words with their times.
     """
+    return [
+        Word(word.text, times[word.start], times[word.end], calibration(word.evidence) if calibration else None)
+        for word in align_words(logits, ids, units)
+    ]
+
+
+class WordOnPath(NamedTuple):
+    """A word on the best path.
+
+    Attributes:
+        text: The word.
+        start: Its first frame.
+        end: The frame after its last one.
+        evidence: What speaks for it; see `confidence`.
+    """
+
+    text: str
+    start: int
+    end: int
+    evidence: list[float]
+
+
+def align_words(logits: torch.Tensor, ids: list[int], units: WritingUnits) -> list[WordOnPath]:
+    """Find the frames of words on the best path.
+
+    Args:
+        logits: (T, V).
+        ids: The labels of the text.
+        units: Convert labels to text and words.
+
+    Returns:
+        The words.
+    """
     if not ids:
         return []
     [path] = wildcard_align(logits.unsqueeze(1), torch.tensor([ids]), [len(logits)], [len(ids)])
-    words = []
+    log_probs, words = logits.detach().float().log_softmax(-1).cpu().numpy(), []
     for _, group in groupby(zip(units.words(ids), path.tokens, strict=True), key=lambda pair: pair[0]):
         spans = [span for _, span in group]
         said = [span for span in spans if units.decode([span.label])]  # a space has no time of its own
         if said:
             text = units.decode([span.label for span in spans])
-            words.append(Word(text, times[said[0].start], times[said[-1].end]))
+            evidence = gather_evidence(log_probs, [(span.label, span.start, span.end) for span in said])
+            words.append(WordOnPath(text, said[0].start, said[-1].end, evidence))
     return words

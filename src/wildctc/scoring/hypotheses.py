@@ -24,6 +24,7 @@ class Decoded:
         references: What should have been: no text, one or several. A text may have alternatives in braces.
         score: The natural-log probability of the text, or its score with a language model; None: not known.
         nbest: The best texts with their scores, if several were asked for.
+        confidence: The probability that it is right for each word of the text; None: not known.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Decoded:
     references: tuple[str, ...] = ()
     score: float | None = None
     nbest: tuple[tuple[str, float], ...] = ()
+    confidence: tuple[float, ...] | None = None
 
 
 def hyp_row(item: Decoded) -> dict[str, Any]:
@@ -43,7 +45,8 @@ def hyp_row(item: Decoded) -> dict[str, Any]:
         The row: id, text, reference (None, a text, or a list of texts), score, and nbest if there are several.
     """
     reference = item.references[0] if len(item.references) == 1 else list(item.references) or None
-    row = {"id": item.id, "text": item.text, "reference": reference, "score": item.score}
+    row: dict[str, Any] = {"id": item.id, "text": item.text, "reference": reference, "score": item.score}
+    row |= {"confidence": list(item.confidence)} if item.confidence is not None else {}
     return row | {"nbest": [{"text": t, "score": s} for t, s in item.nbest]} if item.nbest else row
 
 
@@ -51,7 +54,8 @@ def read_hyps(path: str | Path) -> list[Decoded]:
     """Read the hypotheses in hyp.jsonl; utterances that could not be decoded are skipped with a warning.
 
     Args:
-        path: The file. Keys other than id, text, reference and score are ignored; reference and score may be missing.
+        path: The file, JSON lines or a table. Keys other than id, text, reference and score are ignored; reference and
+            score may be missing. NeMo's manifests with `pred_text` are read too.
             The row of an utterance that could not be decoded has `left_out`, the reason, instead of a text.
 
     Returns:
@@ -85,6 +89,7 @@ def read_hyp_file(path: str | Path) -> tuple[list[Decoded], dict[str, str]]:
     seen: set[str] = set()
     for number, fields in read_rows(path):
         where = f"{path}:{number}"
+        fields = _from_nemo(fields) if "pred_text" in fields else fields
         id = _new_id(fields.get("id"), seen, where)
         seen.add(id)
         if "left_out" in fields:
@@ -98,6 +103,12 @@ def read_hyp_file(path: str | Path) -> tuple[list[Decoded], dict[str, str]]:
         reference = fields.get("reference")
         decoded.append(Decoded(id, text, () if reference is None else _texts(reference, id, where), score))
     return decoded, left_out
+
+
+def _from_nemo(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of NeMo's transcribe_speech.py: `text` is the reference, and the audio names the utterance."""
+    id = row.get("id") or Path(str(row.get("audio_filepath", ""))).stem
+    return {"id": id, "text": row["pred_text"], "reference": row.get("text")}
 
 
 def read_references(paths: Iterable[str | Path]) -> dict[str, tuple[str, ...]]:

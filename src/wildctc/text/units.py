@@ -1,4 +1,4 @@
-"""The units that a recogniser writes: characters, or pieces of words.
+"""The units that a recogniser writes: characters, pieces of words, or phones.
 
 The units store how transcripts are normalised, so that preparation, training and scoring all do the same. The wildcard
 ★ is not a unit: no vocabulary contains it.
@@ -8,6 +8,7 @@ import hashlib
 import json
 import unicodedata
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from io import BytesIO
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.text.lexicon import Lexicon
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.words import word_ids
 
@@ -30,10 +32,12 @@ class Units(ABC):
         space: The unit that stands between words; None if units that begin a word begin with ▁ instead.
         tokens: The string of each label id.
         normalizer: It is applied to every text before it is encoded.
+        outside: What `missing` finds, for messages.
     """
 
     kind: str
     space: str | None
+    outside = "characters outside the units"
 
     def __init__(self, tokens: Sequence[str], normalizer: Normalizer) -> None:
         are_text = all(isinstance(token, str) for token in tokens)
@@ -55,11 +59,11 @@ class Units(ABC):
             The label ids, without blanks.
 
         Raises:
-            WildCTCError: The text has characters that the units cannot write; see `missing`.
+            WildCTCError: The text has characters, or words, that the units cannot write; see `missing`.
         """
         text = self.normalizer(text)
         if unknown := self._missing(text):
-            raise WildCTCError(f"characters outside the units: {name_characters(unknown)}")
+            raise WildCTCError(f"{self.outside}: {name_characters(unknown)}")
         return self._encode(text)
 
     def missing(self, text: str) -> list[str]:
@@ -258,6 +262,97 @@ class SentencePieceUnits(Units):
         return {name: value for name, value in self.__dict__.items() if name != "_loaded"}
 
 
+class PhoneUnits(Units):
+    """Phones of a pronunciation lexicon. The first phone of a word is a unit of its own, which begins with ▁.
+
+    Labels become words again by looking up their phones. Of words with the same phones, the one that is most frequent
+    in the training transcripts is written; phones that are no word's are joined by hyphens.
+
+    >>> lexicon = {"two": [["T", "UW"]], "to": [["T", "UW"], ["T", "AH"]], "a": [["AH"]]}
+    >>> units = PhoneUnits.train(["to to two a"], Normalizer(), lexicon)
+    >>> units.tokens
+    ['<blank>', 'AH', 'UW', '▁AH', '▁T']
+    >>> units.encode("two a"), units.decode([4, 2, 4, 1]), units.decode([4]), units.missing("to be")
+    ([4, 2, 3], 'to to', 'T', ['be'])
+
+    Attributes:
+        lexicon: The pronunciations of each word, frequent words first.
+    """
+
+    kind = "phones"
+    space = None
+    outside = "words without a pronunciation"
+
+    def __init__(self, tokens: Sequence[str], normalizer: Normalizer, lexicon: Lexicon) -> None:
+        super().__init__(tokens, normalizer)
+        self.lexicon = lexicon
+        ids = {token: i for i, token in enumerate(self.tokens)}
+        self._labels = {word: [[ids[p] for p in _marked(phones)] for phones in lexicon[word]] for word in lexicon}
+        self._words: dict[tuple[str, ...], str] = {}
+        for word, pronunciations in lexicon.items():
+            for phones in pronunciations:
+                self._words.setdefault(tuple(phones), word)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], normalizer: Normalizer, lexicon: Lexicon) -> "PhoneUnits":
+        """Collect the phones of a lexicon.
+
+        Args:
+            texts: The transcripts of the training data, whose words are counted.
+            normalizer: How they, and later every other text, are normalised.
+            lexicon: Word → its pronunciations.
+
+        Returns:
+            A unit for each phone, and for each phone that begins a word.
+        """
+        counts = Counter(word for text in texts for word in normalizer(text).split())
+        tokens = {token for found in lexicon.values() for phones in found for token in _marked(phones)}
+        ordered = sorted(lexicon, key=lambda word: -counts[word])  # words of equal counts keep their order
+        return cls([BLANK, *sorted(tokens)], normalizer, {word: lexicon[word] for word in ordered})
+
+    def alternatives(self, text: str) -> list[list[list[int]]]:
+        """Give all pronunciations of a text, for graphs of transcripts.
+
+        Args:
+            text: A transcript whose words all have pronunciations.
+
+        Returns:
+            For each word its label sequences; `encode` takes the first of each.
+        """
+        return [self._labels[word] for word in self.normalizer(text).split()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Convert label ids into words.
+
+        Args:
+            ids: Label ids; blanks are skipped.
+
+        Returns:
+            The text, with single spaces between words.
+        """
+        spoken = "".join(f" {token}" for token in (self.tokens[i] for i in ids if i != 0)).replace(" ▁", "\n")
+        words = [tuple(word.split()) for word in spoken.strip().split("\n") if word.strip()]
+        return " ".join(self._words.get(phones, "-".join(phones)) for phones in words)
+
+    def _encode(self, text: str) -> list[int]:
+        return [label for word in text.split() for label in self._labels[word][0]]
+
+    def _missing(self, text: str) -> list[str]:
+        return [word for word in dict.fromkeys(text.split()) if word not in self._labels]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything that decides what an id means, the lexicon included.
+
+        Returns:
+            The content of units.json.
+        """
+        return {**super().to_dict(), "lexicon": self.lexicon}
+
+
+def _marked(phones: Sequence[str]) -> list[str]:
+    return [f"▁{phones[0]}", *phones[1:]]
+
+
 def load_units(directory: str | Path) -> Units:
     """Read the units that `Units.save` wrote.
 
@@ -282,6 +377,8 @@ def load_units(directory: str | Path) -> Units:
         units: Units
         if stored["kind"] == SentencePieceUnits.kind:
             units = SentencePieceUnits(read_bytes(directory / "spm.model", _LARGEST_FILE), normalizer)
+        elif stored["kind"] == PhoneUnits.kind:
+            units = PhoneUnits(stored["tokens"], normalizer, stored["lexicon"])
         else:
             units = CharUnits(stored["tokens"], normalizer)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:  # the last is SentencePiece's
@@ -298,13 +395,15 @@ def name_characters(characters: Iterable[str]) -> str:
         characters: Single characters.
 
     Returns:
-        Each one with its code point; of those that cannot be seen, the code point alone.
+        Each one with its code point; of those that cannot be seen, the code point alone. Words are given as they are.
 
     >>> name_characters(["é", "\u200d"])
     'é (U+00E9), U+200D'
     """
 
     def name(char: str) -> str:
+        if len(char) > 1:
+            return repr(char)
         code = f"U+{ord(char):04X}"
         return f"{char} ({code})" if unicodedata.category(char)[0] in "LNPS" else code
 

@@ -285,6 +285,8 @@ def validate(config: Config) -> None:
             raise WildCTCError(f"{key} must be {least} 0, got {value}")
     if config.data.max_bad > 1:
         raise WildCTCError(f"data.max_bad is a share, 0 to 1, got {config.data.max_bad}")
+    if (config.data.units == "phones") != (config.data.lexicon is not None):
+        raise WildCTCError("data.units phones and data.lexicon belong together: give both or neither")
     if not config.data.speeds or min(config.data.speeds) <= 0:
         raise WildCTCError(f"data.speeds must be a list of speeds greater than 0, got {config.data.speeds}")
     if config.training.ctc_epochs >= config.training.epochs:

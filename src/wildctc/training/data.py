@@ -32,7 +32,8 @@ from wildctc.files import write_text
 from wildctc.progress import RealTime, progress
 from wildctc.scoring.transcripts import add_texts, read_transcripts
 from wildctc.text.alternatives import Writings
-from wildctc.text.units import CharUnits, SentencePieceUnits, Units
+from wildctc.text.lexicon import read_lexicon
+from wildctc.text.units import CharUnits, PhoneUnits, SentencePieceUnits, Units
 from wildctc.training.settings import DataConfig
 from wildctc.training.targets import Example, make_reader, make_target, texts_to_learn, too_long
 
@@ -103,12 +104,14 @@ def make_units(config: DataConfig, utterances: Sequence[Utterance]) -> Units:
         utterances: The training utterances.
 
     Returns:
-        Characters or SentencePiece pieces.
+        Characters, SentencePiece pieces or phones.
     """
     reader = make_reader(config)
     texts = [text for found in read_transcripts(utterances, reader).values() for text in texts_to_learn(found)]
     if config.units == "characters":
         return CharUnits.train(texts, reader.normalizer)
+    if config.units == "phones":
+        return PhoneUnits.train(texts, reader.normalizer, read_lexicon(config.lexicon or "", reader.normalizer))
     return SentencePieceUnits.train(texts, reader.normalizer, config.vocab_size)
 
 

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +43,21 @@ from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder
 from wildctc.training.selection import best_epochs
 from wildctc.training.settings import Config
 from wildctc.training.targets import Example, make_reader
+from wildctc.training.wandb_sink import WeightsAndBiases
 from wildctc.training.warm_start import branch_off
 
 _log = logging.getLogger(__name__)
 TRAIN_SAMPLE = 100  # training utterances on which the bypass posterior is measured
 
 
-def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> Path:
+def train(config: Config, out: str | Path, trunk: str | Path | None = None, wandb: str | None = None) -> Path:
     """Train a recogniser, or resume an earlier call with the same settings.
 
     Args:
         config: The settings.
         out: The run's folder.
         trunk: A run whose settings differ only in criterion and schedule. Its epochs of plain CTC are copied.
+        wandb: A project of Weights & Biases that gets the metrics too; None: none does.
 
     Returns:
         The model folder.
@@ -80,7 +83,7 @@ def train(config: Config, out: str | Path, trunk: str | Path | None = None) -> P
                     branch_off(Path(trunk), run, config)
                 write_text(run / CONFIG, to_yaml(config))
             processes.barrier()
-            return Trainer(config, run, processes).run()
+            return Trainer(config, run, processes).run(wandb)
 
 
 def _check(config: Config) -> None:
@@ -169,14 +172,20 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------------------------- epochs
 
-    def run(self) -> Path:
+    def run(self, wandb: str | None = None) -> Path:
         """Train to the end and write the model folder.
+
+        Args:
+            wandb: A project of Weights & Biases that gets the metrics too.
 
         Returns:
             The model folder.
         """
         self._keep_trunk()
-        reports = Reports(self.run_folder, self.history) if self.processes.first else None
+        reports = None
+        if self.processes.first:
+            sink = WeightsAndBiases(wandb, self.run_folder, asdict(self.config)) if wandb else None
+            reports = Reports(self.run_folder, self.history, sink)
         with progress(total=self.lengths[-1] * self.steps_per_epoch, initial=self.step, unit="step") as bar:
             while not self._finished():
                 self._train_epoch(bar)

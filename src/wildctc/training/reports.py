@@ -18,6 +18,7 @@ from wildctc.files import make_folder, write_atomically, write_text, writing
 from wildctc.training.config import to_yaml
 from wildctc.training.run_folder import METRICS, Metrics
 from wildctc.training.settings import Config
+from wildctc.training.wandb_sink import WeightsAndBiases
 
 WEIGHTS = ("bypass", "self_loop", "word_bypass")
 
@@ -28,10 +29,11 @@ class Reports:
     Args:
         run: The run's folder.
         history: The metrics of the finished epochs.
+        sink: Gets the metrics of each epoch too.
     """
 
-    def __init__(self, run: Path, history: list[Metrics]) -> None:
-        self.run, self.drawn = run, -math.inf
+    def __init__(self, run: Path, history: list[Metrics], sink: WeightsAndBiases | None = None) -> None:
+        self.run, self.drawn, self.sink = run, -math.inf, sink
         self.events = _event_writer(run / "tensorboard")
         for metrics in history:
             self._add_events(metrics)
@@ -73,6 +75,8 @@ class Reports:
         """
         self.draw(history)
         self.events.close()
+        if self.sink:
+            self.sink.close()
 
     def _add_events(self, metrics: Metrics) -> None:
         with writing(self.run / "tensorboard"):
@@ -80,6 +84,8 @@ class Reports:
                 if name != "epoch" and value is not None:
                     self.events.add_scalar(name, value, metrics["epoch"])
             self.events.flush()
+        if self.sink:
+            self.sink.add(metrics)
 
 
 def draw_curves(history: list[Metrics]) -> bytes:

@@ -25,7 +25,10 @@ class DataConfig:
     variants: str | None = _setting(None, "a file of words that are the same, written differently")
     also: str | None = _setting(None, "a file with further transcripts of the training utterances, by id")
     texts: Literal["equal", "shares"] = _setting("equal", "several transcripts: any, or words by their share")
-    units: Literal["characters", "sentencepiece"] = _setting("characters", "what the model writes")
+    units: Literal["characters", "sentencepiece", "phones"] = _setting("characters", "what the model writes")
+    lexicon: str | None = _setting(
+        None, "the pronunciations of words, a word and its phones on each line (phones only)"
+    )
     vocab_size: int = _setting(200, "how many pieces (SentencePiece only)")
     speeds: list[float] = field(
         default_factory=lambda: [1.0], metadata={"about": "one copy of the training data for each, played so fast"}

@@ -98,7 +98,7 @@ def make_target(utterance: Utterance, found: str | Writings, units: Units) -> Ex
     writings = None if isinstance(found, str) else found
     text = first_writing(found)
     if outside := units.missing(every_word(found)):
-        raise UtteranceError(utterance, f"characters outside the units: {name_characters(outside)}")
+        raise UtteranceError(utterance, f"{units.outside}: {name_characters(outside)}")
     tokens = units.encode(text)
     if not tokens and writings is None:
         raise UtteranceError(utterance, "empty transcript")

@@ -1,0 +1,203 @@
+"""Tables in and out, and corpora whose publishers use them."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+from support.probes import probed, write
+from support.tones import RATE, write_rows
+
+import wildctc
+from wildctc.cli import main
+from wildctc.corpora.manifest import load_manifest
+from wildctc.corpora.preparation import prepare
+from wildctc.errors import WildCTCError
+from wildctc.json_lines import read_rows as rows_of
+from wildctc.json_lines import table_text, try_rows
+from wildctc.scoring.hypotheses import read_hyps
+from wildctc.text.normalisation import Normalizer
+
+
+def sound(path, seconds=0.5):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    time = np.arange(int(seconds * RATE)) / RATE
+    soundfile.write(path, 0.1 * np.sin(2 * np.pi * 440 * time), RATE)
+    return path
+
+
+def texts(prepared):
+    return {name: [(u.id, u.text, u.speaker) for u in part] for name, part in prepared.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train.tsv", 'audio\ttext\tduration\tspeaker\na.wav\the said "so\t0.4\tann\n'),
+        ("train.csv", 'audio,text,speaker,channel\na.wav,"he said ""so",ann,\n'),
+        ("train.csv", 'audio;text;speaker\r\na.wav;"he said ""so";ann\r\n'),
+        ("manifest.csv", '\ufeffaudio,text,speaker,split\na.wav,"he said ""so",ann,train\n'),
+    ],
+)
+def test_a_table_is_a_manifest(tmp_path, name, content):
+    sound(tmp_path / "a.wav")
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    for source in (tmp_path / name, tmp_path):
+        prepared = prepare("csv", source, tmp_path / "out", Normalizer(), limit=0)
+        assert texts(prepared) == {"train": [("a", 'he said "so', "ann")]}
+    assert [u.text for u in load_manifest(tmp_path / name)] == ['he said "so']
+
+
+def test_a_bad_row_of_a_table_is_named_and_the_others_are_read(tmp_path):
+    (tmp_path / "m.csv").write_text('id,text,duration\na,x,1\nb,y\nc,"z,1\nd,w,long\ne,,2\n')
+    found = dict(try_rows(tmp_path / "m.csv"))
+    assert found[2] == {"id": "a", "text": "x", "duration": 1}
+    assert found[6] == {"id": "e", "text": "", "duration": 2}
+    reasons = [found[n].reason for n in (3, 4, 5)]
+    assert reasons[0].startswith("another number of cells: 2, where the first line names 3 columns")
+    assert reasons[1].startswith("not a row of a table")
+    assert reasons[2] == "not a number in column 'duration': long"
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "m.csv").write_text("text,text\na,b\n")
+    with pytest.raises(WildCTCError, match="two columns have the same name"):
+        list(try_rows(tmp_path / "m.csv"))
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_what_is_written_as_a_table_is_read_as_it_was(tmp_path, ending):
+    rows = [
+        {"id": "a", "text": 'yes, "no"; maybe', "score": -1.5, "weights": [0.5, -2.0, 1.0]},
+        {"id": "b", "text": "", "reference": ["one", "two"], "nbest": [{"text": "ü", "score": -3.25}]},
+    ]
+    path = tmp_path / f"t.{ending}"
+    path.write_text(table_text(rows, path), encoding="utf-8")
+    expected = [rows[0] | {"reference": ""}, rows[1]]
+    assert [row for _, row in rows_of(path)] == expected
+
+
+def test_convert_writes_manifests_and_hypotheses_that_every_command_reads(tmp_path, capsys):
+    sound(tmp_path / "in" / "a.wav")
+    write_rows(
+        tmp_path / "in" / "manifest.jsonl", [{"audio": "a.wav", "text": "ja, nein", "split": "dev", "annotator": 7}]
+    )
+    prepare("jsonl", tmp_path / "in", tmp_path / "out", Normalizer())
+    cuts, table = tmp_path / "out" / "dev.jsonl.gz", tmp_path / "dev.csv"
+    assert main(["convert", str(cuts), str(table)]) == 0
+    assert load_manifest(table) == load_manifest(cuts)
+    assert main(["convert", str(cuts), str(table)]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+    hyps = [{"id": "a", "text": "ja", "reference": "ja nein", "score": -2.5}, {"id": "b", "text": "", "reference": ""}]
+    write_rows(tmp_path / "hyp.jsonl", hyps)
+    assert main(["convert", str(tmp_path / "hyp.jsonl"), str(tmp_path / "hyp.tsv")]) == 0
+    assert read_hyps(tmp_path / "hyp.tsv") == read_hyps(tmp_path / "hyp.jsonl")
+    assert main(["score", str(tmp_path / "hyp.tsv")]) == 0
+
+
+def test_nemo_manifests_with_pred_text_are_hypotheses(tmp_path):
+    row = {"audio_filepath": "wav/a.wav", "duration": 1.0, "text": "ja nein", "pred_text": "ja"}
+    write_rows(tmp_path / "nemo.jsonl", [row])
+    [found] = read_hyps(tmp_path / "nemo.jsonl")
+    assert (found.id, found.text, found.references) == ("a", "ja", ("ja nein",))
+    assert main(["score", str(tmp_path / "nemo.jsonl")]) == 0
+
+
+def test_common_voice(tmp_path):
+    for split in ("train", "dev"):
+        sound(tmp_path / "clips" / f"cv_{split}.wav")
+        header = "client_id\tpath\tsentence_id\tsentence\tup_votes\tlocale\n"
+        row = f'{"ab" * 64}\tcv_{split}.wav\t1\tEr sagte "ja\n\t2\tde\n'.replace("\n\t", "\t")
+        (tmp_path / f"{split}.tsv").write_text(header + row)
+    prepared = prepare("common-voice", tmp_path, tmp_path / "out", Normalizer())
+    assert texts(prepared)["dev"] == [("cv_dev", 'Er sagte "ja', "ab" * 8)]
+    assert prepared["train"][0].language == "de"
+    with pytest.raises(WildCTCError, match=r"no train\.tsv"):
+        prepare("common-voice", tmp_path / "clips", tmp_path / "out", Normalizer())
+
+
+def test_ljspeech(tmp_path):
+    sound(tmp_path / "wavs" / "LJ001-0001.wav")
+    (tmp_path / "metadata.csv").write_text("LJ001-0001|Printing, in 1450|Printing, in fourteen fifty\n")
+    prepared = prepare("ljspeech", tmp_path, tmp_path / "out", Normalizer(lower=True, strip_punctuation=True))
+    assert texts(prepared) == {"train": [("LJ001-0001", "printing in fourteen fifty", tmp_path.name)]}
+
+
+def test_audio_folder(tmp_path):
+    sound(tmp_path / "train" / "sub" / "a.wav")
+    sound(tmp_path / "validation" / "b.wav")
+    (tmp_path / "train" / "metadata.csv").write_text("file_name,transcription\nsub/a.wav,one\n")
+    (tmp_path / "validation" / "metadata.jsonl").write_text('{"file_name": "b.wav", "text": "two"}\n')
+    prepared = prepare("audiofolder", tmp_path, tmp_path / "out", Normalizer())
+    assert texts(prepared) == {"train": [("train-sub-a", "one", None)], "dev": [("validation-b", "two", None)]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["parquet", "save_to_disk", "arrow"])
+def test_a_dataset_of_hugging_face_on_disk(tmp_path, kind):
+    datasets = pytest.importorskip("datasets")
+    wave = sound(tmp_path / "a.wav").read_bytes()
+    columns = {"audio": [{"bytes": wave, "path": "a.wav"}], "sentence": ["Ja, nein"], "speaker_id": [3]}
+    table = datasets.Dataset.from_dict(columns).cast_column("audio", datasets.Audio(decode=False))  # as on the hub
+    folder = tmp_path / "in"
+    if kind == "parquet":
+        folder.mkdir()
+        table.to_parquet(folder / "validation-00000-of-00001.parquet")
+    elif kind == "arrow":
+        table.save_to_disk(tmp_path / "saved")
+        folder.mkdir()
+        next((tmp_path / "saved").glob("*.arrow")).rename(folder / "validation.arrow")
+    else:
+        datasets.DatasetDict({"validation": table}).save_to_disk(folder)
+    assert main(["prepare", "huggingface", str(folder), str(tmp_path / "out"), "--lower", "--strip-punctuation"]) == 0
+    [utterance] = load_manifest(tmp_path / "out" / "dev.jsonl.gz")
+    assert (utterance.text, utterance.speaker, utterance.duration) == ("ja nein", "3", 0.5)
+    assert utterance.audio.read_bytes() == wave
+
+
+def test_issues_are_a_table_of_pandas():
+    pytest.importorskip("pandas")
+    issue = wildctc.LabelIssue("a", "changed", "hello", "hallo", 0.9, 0, 5, 0.1, 0.4, 0)
+    table = wildctc.as_table([issue])
+    assert table.to_dict("records") == [{
+        "utterance": "a", "kind": "changed", "written": "hello", "heard": "hallo", "score": 0.9, "begin": 0, "stop": 5,
+        "start": 0.1, "end": 0.4, "word": 0,
+    }]  # fmt: skip
+    assert list(wildctc.as_table([]).columns) == list(table.columns)
+
+
+def test_convert_writes_the_issues_of_a_probe(tmp_path):
+
+    probe = write(tmp_path, [probed("a", "one two three", {1: "too"}), probed("b", "four", {0: "for"})])
+    assert main(["convert", str(probe), str(tmp_path / "issues.csv"), "--least", "0"]) == 0
+    rows = [row for _, row in rows_of(tmp_path / "issues.csv")]
+    assert rows
+    assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
+
+
+WANDB = """
+import sys
+from wildctc.training.wandb_sink import WeightsAndBiases
+from pathlib import Path
+sink = WeightsAndBiases("tones", Path(sys.argv[1]), {"seed": 0})
+for epoch in (1, 2):
+    sink.add({"epoch": epoch, "valid_cer": 0.5 / epoch, "bypass": None})
+sink.close()
+"""
+
+
+@pytest.mark.slow
+def test_weights_and_biases_gets_the_metrics_of_each_epoch(tmp_path):
+    pytest.importorskip("wandb")
+    import os
+
+    environment = os.environ | {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(tmp_path)}
+    words = [sys.executable, "-c", WANDB, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    [written] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    content = written.read_bytes()
+    assert content.count(b"valid_cer") >= 2
+    assert b"0.25" in content
