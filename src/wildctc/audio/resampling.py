@@ -1,16 +1,15 @@
 """Change the sampling rate of a wave."""
 
+import math
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
-
-from wildctc.errors import MissingExtra
-
-RESAMPLER = "soxr-hq"  # in the keys of cached features: another method gives other features
+import torch
 
 
 def resample(wave: np.ndarray, source: float, target: float) -> np.ndarray:
-    """Resample a wave, band-limited, by libsoxr. The result depends on the ratio of the rates only.
+    """Resample a wave, band-limited. The result depends on the ratio of the rates only.
 
     Args:
         wave: Samples, (n,) float32.
@@ -23,15 +22,26 @@ def resample(wave: np.ndarray, source: float, target: float) -> np.ndarray:
     >>> len(resample(np.zeros(441, np.float32), 44100, 16000))
     160
     """
-    ratio = Fraction(source / target).limit_denominator(1_000_000)
+    ratio = Fraction(source / target).limit_denominator(1000)  # keeps the filters few; the error is below 0.1%
     if ratio == 1:
         return wave
-    try:
-        import soxr
-    except ImportError:
-        raise MissingExtra("soxr", "train") from None
-    length = -(-len(wave) * ratio.denominator // ratio.numerator)
-    # soxr rounds the length; silence after the end makes the result long enough for the last sample
-    padded = np.concatenate([wave, np.zeros(2 * ratio.numerator // ratio.denominator + 2, np.float32)])
-    found: np.ndarray = soxr.resample(padded, ratio.numerator, ratio.denominator, quality="HQ")[:length]
-    return np.ascontiguousarray(found, np.float32)
+    kernels, width = _sinc_kernels(ratio.numerator, ratio.denominator)
+    padded = torch.nn.functional.pad(torch.from_numpy(wave), (width, width + ratio.numerator))
+    phases = torch.nn.functional.conv1d(padded[None, None], kernels, stride=ratio.numerator)  # (1, denominator, blocks)
+    length = math.ceil(len(wave) / ratio)
+    return phases[0].T.reshape(-1)[:length].contiguous().numpy()
+
+
+@lru_cache(maxsize=8)
+def _sinc_kernels(source: int, target: int, zeros: int = 6, rolloff: float = 0.99) -> tuple[torch.Tensor, int]:
+    """Filters (target, 1, taps), a windowed sinc for each output phase, and the samples that they need at each end.
+
+    The window is a Hann window; the cut-off is just below the lower of the two Nyquist frequencies.
+    """
+    cutoff = min(source, target) * rolloff
+    width = math.ceil(zeros * source / cutoff)
+    times = torch.arange(-width, width + source, dtype=torch.float64) / source
+    times = times - torch.arange(target, dtype=torch.float64)[:, None] / target
+    times = (times * cutoff).clamp(-zeros, zeros)
+    kernels = torch.sinc(times) * torch.cos(times * math.pi / zeros / 2) ** 2 * cutoff / source
+    return kernels.float()[:, None], width

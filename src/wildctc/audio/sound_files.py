@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from wildctc.audio.resampling import resample
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.errors import MissingExtra
 from wildctc.files import patiently
@@ -128,6 +127,8 @@ def load_audio(utterance: Utterance, sampling_rate: int = 16000) -> np.ndarray:
         warn_of_resampling(rate, sampling_rate, utterance.audio)
     if rate == sampling_rate:
         return wave
+    from wildctc.audio.resampling import resample  # here: it needs torch, and a cut of sound does not
+
     return resample(wave, rate, sampling_rate)
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from wildctc.audio.resampling import RESAMPLER, resample
+from wildctc.audio.resampling import resample
 from wildctc.audio.sound_files import load_audio, os_reason
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.errors import WildCTCError
@@ -231,7 +231,7 @@ class FeatureCache:
 
 def _place(directory: Path, digest: str, utterance: Utterance, speed: float) -> Path:
     """The file for the features of an utterance in audio with this digest."""
-    key = (digest, utterance.start, utterance.duration, utterance.channel, speed, RESAMPLER)
+    key = (digest, utterance.start, utterance.duration, utterance.channel, speed)
     name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
     return directory / name[:2] / f"{name[2:]}.npy"
 
