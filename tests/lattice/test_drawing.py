@@ -179,3 +179,12 @@ def test_words_that_the_loss_would_refuse_are_refused():
         draw_graph(["a", "b"], [0], Wildcards())
     with pytest.raises(ValueError, match="words are not contiguous"):
         draw_graph(["a", "b", "c"], [0, 1, 0], Wildcards())
+
+
+def test_alternatives_are_drawn(tmp_path, capsys):
+    output = tmp_path / "graph.svg"
+    assert main(["graph", "the {colour|color} {uh|}", "-o", str(output)]) == 0
+    assert "19 tokens in 3 places, 2 of them with alternatives" in capsys.readouterr().out
+    assert output.read_text(encoding="utf-8").count('class="token"') == 19
+    assert main(["graph", "the {colour|color", "-o", str(output), "--overwrite"]) == 2
+    assert "column 5: { is not closed" in capsys.readouterr().err

@@ -10,8 +10,8 @@ from wildctc import CRITERIA, Criterion
 from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
 from wildctc.lattice.arcs import Wildcards
+from wildctc.lattice.feasibility import infeasible
 from wildctc.lattice.functional import wildcard_ctc_loss
-from wildctc.lattice.graph_frames import frames_needed
 from wildctc.lattice.transcripts import TranscriptGraph
 from wildctc.training import reports
 from wildctc.training.batches import Batches
@@ -204,7 +204,7 @@ def test_the_frames_that_a_graph_needs_are_the_fewest_with_a_finite_loss():
         if all(() in map(tuple, slot) for slot in slots):
             continue
         graph = TranscriptGraph.from_slots(slots)
-        needed = frames_needed(graph)
+        needed = infeasible([graph], [0])[0].needed
         for frames, finite in ((needed, True), (needed - 1, False)):
             loss = wildcard_ctc_loss(torch.zeros(max(frames, 0), 1, 3), [graph], [max(frames, 0)], reduction="sum")
             assert bool(loss.isfinite()) == finite

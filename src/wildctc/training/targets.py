@@ -11,7 +11,6 @@ from wildctc.corpora.preparation import Rejects
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.errors import WildCTCError
 from wildctc.lattice.feasibility import infeasible
-from wildctc.lattice.graph_frames import frames_needed
 from wildctc.lattice.transcripts import TranscriptGraph
 from wildctc.scoring.transcripts import load_reader
 from wildctc.text.alternatives import Writings, every_word, first_writing
@@ -165,12 +164,12 @@ def too_long(
 
 def _short(targets: Sequence[Example], lengths: torch.Tensor) -> list[tuple[int, int]]:
     """The numbers of the utterances with fewer frames than they need, and how many they need."""
-    labels = torch.tensor([t for target in targets for t in target.tokens], dtype=torch.int64)
-    short = {s.index: s.needed for s in infeasible(labels, lengths, [len(target.tokens) for target in targets])}
-    for index, (target, length) in enumerate(zip(targets, lengths.tolist(), strict=True)):
-        if target.graph is not None:
-            needed = frames_needed(target.graph)  # `infeasible`, as soon as it takes graphs
-            short.pop(index, None)
-            if needed > length:
-                short[index] = needed
-    return sorted(short.items())
+    several = [i for i, target in enumerate(targets) if target.graph is not None]
+    single = [i for i, target in enumerate(targets) if target.graph is None]
+    labels = torch.tensor([t for i in single for t in targets[i].tokens], dtype=torch.int64)
+    found = infeasible(labels, lengths[single], [len(targets[i].tokens) for i in single])
+    short = [(single[s.index], s.needed) for s in found]
+    graphs = [graph for target in targets if (graph := target.graph) is not None]
+    if graphs:
+        short += [(several[s.index], s.needed) for s in infeasible(graphs, lengths[several])]
+    return sorted(short)
