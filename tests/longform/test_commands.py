@@ -10,6 +10,8 @@ from support.tones import RATE, make_corpus, read_rows, say, sentence
 
 from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
+from wildctc.longform import alignment
+from wildctc.longform.formats import to_text
 from wildctc.longform.recording import align_recording
 from wildctc.recognizer.model import Recognizer
 from wildctc.training.config import load_recipe
@@ -68,6 +70,18 @@ def test_every_sentence_is_found_where_it_was_said(made):
         assert words[0].start == pytest.approx(start, abs=0.25)
         assert words[-1].end == pytest.approx(end, abs=0.25)
         assert sum(word.read for word in words) >= 0.8 * len(words)
+
+
+def test_a_recording_too_long_for_the_exact_path_gets_a_band_and_says_so(made, monkeypatch):
+    monkeypatch.setattr(alignment, "_MOST_CELLS", 0)
+    monkeypatch.setattr(alignment, "_BAND", 20)  # of some hundred letters
+    folder = made["folder"]
+    found = align_recording(made["model"], folder / "rec.wav", folder / "text.txt").alignment
+    assert made["found"].band is None
+    assert found.band is not None
+    assert found.band >= alignment._BAND
+    assert [(w.text, w.read, w.start) for w in found.words] == [(w.text, w.read, w.start) for w in made["found"].words]
+    assert f"a band of {found.band:,} letters" in to_text(found)
 
 
 def test_differences_name_the_unread_and_the_unwritten_sentence(made):

@@ -30,6 +30,8 @@ from wildctc.recognizer.windows import LongLogits
 _STRETCH = 30.0  # seconds whose posteriors are computed together, or a little more
 _LEAST_HEARD = 3  # letters that count as speech beside the text: fewer are the model's own slips
 _WORDS_IN_REST = 8
+_MOST_CELLS = 4e9  # frames × tokens of an exact best path: about 20 s of one core
+_BAND = 500  # tokens on either side of the guide, in longer recordings
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class LongAlignment:
         differences: Where text and speech differ, in order.
         score: The log-weight of the best path.
         subtitles: Whether the blocks of the text are subtitles.
+        band: None if the path is the best of all; else to how many letters on either side of a guide it was kept.
     """
 
     audio: str
@@ -138,6 +141,7 @@ class LongAlignment:
     differences: list[Difference]
     score: float
     subtitles: bool
+    band: int | None = None
 
     @property
     def found(self) -> float:
@@ -197,8 +201,9 @@ def align_text(
     words = _words(text, spoken, read, frames, confidences, found)
     differences = list(_differences(path, spoken, text, words, read, frames, found, units))
     return LongAlignment(
-        sound.name, text.name, found.duration, channel, words, differences, path.best.score, text.subtitles
-    )
+        sound.name, text.name, found.duration, channel, words, differences, path.best.score, text.subtitles,
+        path.best.band,
+    )  # fmt: skip
 
 
 def _best_path(found: LongLogits, text: WrittenText, spoken: SpokenText, prices: Prices) -> _Path:
@@ -210,8 +215,9 @@ def _best_path(found: LongLogits, text: WrittenText, spoken: SpokenText, prices:
     wildcards = prices.wildcards(logits.shape[1], inside)
     labels, words = torch.tensor([spoken.labels]), torch.tensor([spoken.words])
     [best] = wildcard_align(
-        logits.unsqueeze(1), labels, [len(logits)], [len(spoken.labels)], BLANK, wildcards=wildcards, words=words
-    )
+        logits.unsqueeze(1), labels, [len(logits)], [len(spoken.labels)], BLANK, wildcards=wildcards, words=words,
+        band=_BAND if len(logits) * len(spoken.labels) > _MOST_CELLS else None,
+    )  # fmt: skip
     if not best.tokens:
         raise WildCTCError(
             f"the text is too long for its audio: {len(spoken.texts):,} words, {found.duration:,.0f} s; "

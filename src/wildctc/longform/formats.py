@@ -32,6 +32,8 @@ def to_text(found: LongAlignment) -> str:
         f"{found.audio}: {read:,} of {len(words):,} words were read ({found.found:.0%} of the text beyond doubt); "
         f"{other:,.1f} of {found.duration:,.1f} s have speech that is not in the text"
     ]
+    if found.band is not None:
+        lines.append(f"The path was kept to a band of {found.band:,} letters: there can be a better one outside.")
     if found.differences:
         rows = [
             [f"{d.start:.2f}", f"{d.end:.2f}", d.kind, printable(_short(d.written)), printable(_short(d.heard))]
@@ -57,7 +59,12 @@ def to_json(found: LongAlignment) -> str:
     words = [asdict(w) for w in found.words]
     differences = [asdict(d) | {"kind": d.kind} for d in found.differences]
     about: dict[str, Any] = {"audio": found.audio, "text": found.text, "duration": found.duration}
-    about |= {"channel": found.channel, "found": round(found.found, 4), "score": round(found.score, 3)}
+    about |= {
+        "channel": found.channel,
+        "found": round(found.found, 4),
+        "score": round(found.score, 3),
+        "band": found.band,
+    }
     return json.dumps(about | {"words": words, "differences": differences}, ensure_ascii=False) + "\n"
 
 
