@@ -81,8 +81,10 @@ class Window:
         self.wait()
 
     def press(self, *keys):
+        """Press keys as a person does, who sees an utterance before the next key. Decisions on others are ignored."""
         for key in keys:
             self.page.keyboard.press(key)
+            self.run("async () => { await window.app?.shown; }")
 
     def key(self, key, code, modifiers=0):
         """Press a key of any layout: what it writes, and its place. modifiers: 1 Alt, 2 Ctrl, 8 Shift."""
