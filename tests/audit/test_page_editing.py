@@ -27,7 +27,7 @@ def value(page):
 
 
 @pytest.mark.parametrize(
-    "target", [".transcript .word >> nth=2", ".wave canvas", ".findings .listen >> nth=1", ".controls .play", ".heard"]
+    "target", [".transcript .word >> nth=2", ".wave .sheet", ".findings .listen >> nth=1", ".controls .play", ".heard"]
 )
 def test_after_a_click_letters_still_go_into_the_fix(page, target):
     fix(page)

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from support.made_up import history, outcome, run_of
 
+from wildctc.criteria import CRITERIA
 from wildctc.disagreement.by_class import ProbedSystem, find_disputes
 from wildctc.disagreement.tables import as_json
 from wildctc.disagreement.transcripts import Annotated
+from wildctc.experiments import pictures
 from wildctc.experiments.outputs import REPORTS, write_outputs
 from wildctc.experiments.published_tables import table2, table4
 from wildctc.experiments.results import RunResult, TestSet
@@ -298,3 +300,8 @@ def test_table_4_reads_what_disagree_writes_and_says_where_disputed_characters_a
     assert "Change against CTC" not in write_outputs("table4-disagreement", unlike, tmp_path, [])
     assert "of all sets together" not in text
     assert "characters disputed 1," in text  # of the test set alone
+
+
+def test_every_criterion_has_a_colour_and_a_marker_of_its_own():
+    assert set(pictures._COLOURS) == set(pictures._MARKERS) == set(CRITERIA)
+    assert len(set(pictures._COLOURS.values())) == len(set(pictures._MARKERS.values())) == len(CRITERIA)
