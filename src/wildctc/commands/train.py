@@ -7,8 +7,8 @@ from wildctc.errors import WildCTCError
 from wildctc.torchrun import is_first
 
 _USAGE = (
-    "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--trunk RUN] [--wandb PROJECT] [--dry-run] "
-    "[--any.field VALUE …]"
+    "usage: wildctc train RECIPE --out RUN [--criterion NAME] [--trunk RUN] [--wandb PROJECT] [--dry-run]\n"
+    "                     [--any.field VALUE …]"
 )
 
 
