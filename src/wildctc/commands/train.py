@@ -30,7 +30,7 @@ def run(words: list[str]) -> None:
     trunk, words = take(words, "--trunk")
     wandb, words = take(words, "--wandb")
     if not words or words[0].startswith("--"):
-        raise WildCTCError(f"no recipe given; {_USAGE}")
+        raise WildCTCError("no recipe given (see wildctc train --help)")
     config = load_recipe(words[0])
     apply_arguments(config, words[1:])
     if dry:
@@ -39,7 +39,7 @@ def run(words: list[str]) -> None:
         print(f"{settings_table(config, words[0])}\n\n{rehearse(config, trunk is not None)}")
         return
     if out is None:
-        raise WildCTCError(f"--out RUN is needed: the folder of the run; {_USAGE}")
+        raise WildCTCError("--out RUN is needed: the folder of the run (see wildctc train --help)")
     from wildctc.training.loop import train
 
     model = train(config, out, trunk, wandb)
@@ -62,6 +62,7 @@ def take(words: list[str], name: str) -> tuple[str | None, list[str]]:
             return word.partition("=")[2], words[:i] + words[i + 1 :]
         if word == name:
             if not words[i + 1 :] or words[i + 1].startswith("--"):
-                raise WildCTCError(f"{name} needs a {'name' if name == '--wandb' else 'folder'}; {_USAGE}")
+                what = "name" if name == "--wandb" else "folder"
+                raise WildCTCError(f"{name} needs a {what} (see wildctc train --help)")
             return words[i + 1], words[:i] + words[i + 2 :]
     return None, words
