@@ -186,5 +186,7 @@ def test_alternatives_are_drawn(tmp_path, capsys):
     assert main(["graph", "the {colour|color} {uh|}", "-o", str(output)]) == 0
     assert "19 tokens in 3 places, 2 of them with alternatives" in capsys.readouterr().out
     assert output.read_text(encoding="utf-8").count('class="token"') == 19
+    assert main(["graph", "{|}", "-o", str(output), "--overwrite"]) == 2
+    assert "TEXT has no word in any of its writings" in capsys.readouterr().err
     assert main(["graph", "the {colour|color", "-o", str(output), "--overwrite"]) == 2
     assert "column 5: { is not closed" in capsys.readouterr().err

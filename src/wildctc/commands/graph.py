@@ -56,6 +56,8 @@ def _draw(options: argparse.Namespace, wildcards: Wildcards, title: str) -> tupl
     from wildctc.text.units import name_characters
 
     plain = parse_text(options.text, Normalizer())
+    if not every_word(plain).strip():
+        raise WildCTCError("TEXT has no word in any of its writings")
     units = _units(options, every_word(plain))
     found = parse_text(options.text, units.normalizer)
     if found.plain:
