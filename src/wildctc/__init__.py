@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` says the same to Py
     from wildctc.lattice.align import Alignment, Span, WildcardSpan, wildcard_align
     from wildctc.lattice.arcs import Wildcards
     from wildctc.lattice.feasibility import Infeasible, infeasible
-    from wildctc.lattice.functional import Posteriors, wildcard_ctc_loss, wildcard_posteriors
+    from wildctc.lattice.functional import wildcard_ctc_loss, wildcard_posteriors
     from wildctc.lattice.noise import NoiseRates
     from wildctc.lattice.transcripts import TranscriptGraph
     from wildctc.loss import WildcardCTCLoss
@@ -28,7 +28,8 @@ _HOMES = {
     "lattice.align": ("Alignment", "Span", "WildcardSpan", "wildcard_align"),
     "lattice.arcs": ("Wildcards",),
     "lattice.feasibility": ("Infeasible", "infeasible"),
-    "lattice.functional": ("Posteriors", "wildcard_ctc_loss", "wildcard_posteriors"),
+    "lattice.functional": ("wildcard_ctc_loss", "wildcard_posteriors"),
+    "lattice.posteriors": ("Posteriors",),
     "lattice.noise": ("NoiseRates",),
     "lattice.transcripts": ("TranscriptGraph",),
     "loss": ("WildcardCTCLoss",),

@@ -9,9 +9,20 @@ from torch import Tensor
 
 from wildctc.criteria import Criterion
 from wildctc.lattice.arcs import Wildcards, padded_rows
+from wildctc.lattice.backends import Backend
 from wildctc.lattice.checks import Lengths, integers, lengths_of
-from wildctc.lattice.functional import Backend, Reduction, check_reduction, wildcard_ctc_loss, wildcard_posteriors
+from wildctc.lattice.functional import (
+    Reduction,
+    Targets,
+    check_reduction,
+    checked_targets,
+    wildcard_ctc_loss,
+    wildcard_posteriors,
+)
+from wildctc.lattice.graph_batch import are_graphs, list_of_graphs
+from wildctc.lattice.graph_noise import graph_noise_counts
 from wildctc.lattice.noise import NoiseRates, noise_counts
+from wildctc.rate_table import RateTable
 
 _NUMBERS = ("epoch", "h_0", "h_bar")  # of a criterion's state, which every criterion has
 
@@ -83,26 +94,27 @@ class WildcardCTCLoss(torch.nn.Module):
     def forward(
         self,
         logits: Tensor,
-        targets: Tensor,
+        targets: Targets,
         input_lengths: Lengths,
-        target_lengths: Lengths,
+        target_lengths: Lengths | None = None,
         words: Tensor | None = None,
     ) -> Tensor:
         """Compute the loss.
 
         Args:
             logits: (T, N, C), or (T, C) for one utterance.
-            targets: (N, S) padded labels, or (sum of target_lengths,) concatenated.
+            targets: (N, S) padded labels, or (sum of target_lengths,) concatenated; or a list of N `TranscriptGraph`s.
             input_lengths: (N,) frames of each utterance.
-            target_lengths: (N,) labels of each transcript.
-            words: The word of each label, in the shape of the targets; needed by word arcs only (see `word_ids`).
+            target_lengths: (N,) labels of each transcript; None where targets are graphs.
+            words: The word of each label, in the shape of the targets; needed by word arcs only (see `word_ids`). None
+                where targets are graphs.
 
         Returns:
             The loss: (), or (N,) without a reduction.
         """
         arguments = (logits, targets, input_lengths, target_lengths, self.blank)
         if self.training and self.criterion is not None and self.criterion.rates is not None:
-            self._count(arguments, words)
+            self._count(self.criterion.rates, arguments, words)
         return wildcard_ctc_loss(
             *arguments,
             self.reduction,
@@ -112,23 +124,33 @@ class WildcardCTCLoss(torch.nn.Module):
             backend=self.backend,
         )
 
-    def _count(self, arguments: tuple[Tensor, Tensor, Lengths, Lengths, int], words: Tensor | None) -> None:
+    def _count(
+        self,
+        rates: RateTable,
+        arguments: tuple[Tensor, Targets, Lengths, Lengths | None, int],
+        words: Tensor | None,
+    ) -> None:
         """Add the expected counts of a batch to the criterion's noise rates."""
-        assert self.criterion is not None
-        assert self.criterion.rates is not None
         logits, targets, _, target_lengths, _ = arguments
-        rates = self.criterion.rates.noise()
-        post = wildcard_posteriors(*arguments, wildcards=rates, words=words, backend=self.backend)
-        found = [
-            x if x is None or logits.dim() == 3 else x.unsqueeze(0)
-            for x in (post.bypass, post.self_loop, post.word_bypass)
-        ]
+        noise = rates.noise()
+        post = wildcard_posteriors(*arguments, wildcards=noise, words=words, backend=self.backend)
+        if logits.dim() == 2:
+            names = ("bypass", "self_loop", "word_bypass", "token")
+            with_batch = {name: x.unsqueeze(0) for name in names if (x := getattr(post, name)) is not None}
+            post = replace(post, **with_batch)
         size = logits.shape[1] if logits.dim() == 3 else 1
-        lengths = lengths_of(target_lengths, "target_lengths", size, logits.device)
-        of_token = torch.full_like(targets, -1) if words is None else integers(words, "words", logits.device)
-        rows = padded_rows(of_token.reshape(1, -1) if logits.dim() == 2 else of_token, lengths, -1)
-        counts = noise_counts(found[0], found[1], found[2], rows, lengths, rates.self_loop_at)
-        self.criterion.rates.add(torch.zeros(size, dtype=torch.int64), counts)
+        found = (post.bypass, post.self_loop, post.word_bypass)
+        if are_graphs(targets):
+            assert post.token is not None
+            graphs = list_of_graphs(targets, size)
+            counts = graph_noise_counts(post.token, *found, graphs, noise.self_loop_at)
+        else:
+            labels, given = checked_targets(targets, target_lengths)
+            lengths = lengths_of(given, "target_lengths", size, logits.device)
+            of_token = torch.full_like(labels, -1) if words is None else integers(words, "words", logits.device)
+            rows = padded_rows(of_token.reshape(1, -1) if logits.dim() == 2 else of_token, lengths, -1)
+            counts = noise_counts(*found, rows, lengths, noise.self_loop_at)
+        rates.add(torch.zeros(size, dtype=torch.int64), counts)
 
     def get_extra_state(self) -> Tensor:
         """Give the state of the schedule to `state_dict`.

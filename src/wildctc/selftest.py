@@ -20,7 +20,8 @@ from torch.nn.functional import ctc_loss
 from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.lattice.align import wildcard_align
 from wildctc.lattice.arcs import Wildcards
-from wildctc.lattice.functional import HAS_TRITON, Backend, wildcard_ctc_loss, wildcard_posteriors
+from wildctc.lattice.backends import HAS_TRITON, Backend
+from wildctc.lattice.functional import wildcard_ctc_loss, wildcard_posteriors
 from wildctc.progress import progress
 from wildctc.version import __version__
 

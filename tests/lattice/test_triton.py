@@ -18,7 +18,7 @@ from support.batches import FAMILIES, KINDS, Batch, draw_batch
 from support.golden_k2 import CASES, GOLDEN
 
 from wildctc import Wildcards, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
-from wildctc.lattice import functional, triton_backend, triton_ops
+from wildctc.lattice import backends, triton_backend, triton_ops
 from wildctc.lattice.arcs import Lattice, as_lattice
 
 HERE = Path(__file__).parent
@@ -65,18 +65,18 @@ def lattice_on(device: str) -> SimpleNamespace:
 
 @outside
 def test_gpus_get_triton_where_it_is_installed(monkeypatch):
-    monkeypatch.setattr(functional, "HAS_TRITON", True)
-    assert functional.choose_backend("auto", lattice_on("cuda")) == "triton"
-    assert functional.choose_backend("auto", lattice_on("cpu")) == "native"
-    assert functional.choose_backend("reference", lattice_on("cuda")) == "reference"
+    monkeypatch.setattr(backends, "HAS_TRITON", True)
+    assert backends.choose_backend("auto", lattice_on("cuda")) == "triton"
+    assert backends.choose_backend("auto", lattice_on("cpu")) == "native"
+    assert backends.choose_backend("reference", lattice_on("cuda")) == "reference"
 
 
 @outside
 def test_the_reference_backend_is_used_with_one_warning_where_there_is_no_kernel(monkeypatch, recwarn):
-    monkeypatch.setattr(functional, "HAS_TRITON", False)
-    monkeypatch.setattr(functional, "_warned", set())
+    monkeypatch.setattr(backends, "HAS_TRITON", False)
+    monkeypatch.setattr(backends, "_warned", set())
     for _ in range(3):
-        assert functional.choose_backend("auto", lattice_on("cuda")) == "reference"
+        assert backends.choose_backend("auto", lattice_on("cuda")) == "reference"
     (warning,) = recwarn
     assert "on cuda the lattice uses the slow reference backend" in str(warning.message)
     assert "triton is not installed (extra gpu)" in str(warning.message)

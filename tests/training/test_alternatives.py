@@ -11,16 +11,18 @@ from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.feasibility import infeasible
-from wildctc.lattice.functional import wildcard_ctc_loss
+from wildctc.lattice.functional import wildcard_ctc_loss, wildcard_posteriors
+from wildctc.lattice.graph_noise import graph_noise_counts
 from wildctc.lattice.transcripts import TranscriptGraph
+from wildctc.rate_table import RateTable
 from wildctc.training import reports
 from wildctc.training.batches import Batches
 from wildctc.training.config import load_recipe
 from wildctc.training.loop import Trainer
+from wildctc.training.noise import CountedArcs
 from wildctc.training.run_folder import read_metrics
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-PUBLISHED = [name for name, settings in CRITERIA.items() if settings.schedule != "rates"]
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +67,8 @@ def make_trainer(recipe, run, **settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("criterion", PUBLISHED)
-def test_every_published_criterion_trains(recipe, tmp_path, criterion):
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_every_criterion_trains(recipe, tmp_path, criterion):
     words = ("--schedule.h_low", "0.1") if Criterion(criterion).needs_entropy else ()
     assert go(recipe, tmp_path / "run", *words, criterion=criterion) == 0
     [metrics] = read_metrics(tmp_path / "run")
@@ -98,6 +100,23 @@ def test_the_loss_of_a_batch_is_that_of_each_graph(recipe, tmp_path):
             assert [arc.label for arc in graph.arcs] == example.tokens
 
 
+def test_the_expected_counts_of_noise_are_the_posteriors_of_the_arcs(recipe, tmp_path):
+    trainer = make_trainer(recipe, tmp_path / "run")
+    batch = Batches(trainer.train, [list(range(6))], trainer.cache, trainer.stats).batch(0)
+    table = RateTable(["token", "unwritten", "word"], start=0.1)
+    arcs = CountedArcs(table, batch)
+    logits = torch.randn(60, 6, len(trainer.model.units), generator=torch.Generator().manual_seed(0))
+    loss = wildcard_ctc_loss(logits, batch.graphs, [60] * 6, reduction="sum", **arcs.arcs) / 3
+    loss.backward()
+    arcs.count(3)
+    wanted = wildcard_ctc_loss(logits, batch.graphs, [60] * 6, reduction="sum", wildcards=table.noise())
+    assert float(3 * loss.detach()) + arcs.constant == pytest.approx(float(wanted), rel=1e-5)
+    post = wildcard_posteriors(logits.double(), batch.graphs, [60] * 6, wildcards=table.noise())
+    counts = graph_noise_counts(post.token, post.bypass, post.self_loop, post.word_bypass, batch.graphs)
+    for i, pair in enumerate(counts):
+        assert [float(table.events[i]), float(table.chances[i])] == pytest.approx([float(x.sum()) for x in pair], 1e-4)
+
+
 def test_weights_of_words_reach_utterances_without_alternatives_in_the_same_batch(recipe, tmp_path):
     rows = read_rows(recipe.parent / "train.jsonl")
     plain = next(row for row in rows if "{" not in row["text"])
@@ -120,8 +139,9 @@ def test_weights_of_words_reach_utterances_without_alternatives_in_the_same_batc
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_resumes_to_the_same_bits(recipe, tmp_path, monkeypatch):
-    assert go(recipe, tmp_path / "whole", epochs=2) == 0
+@pytest.mark.parametrize("criterion", ["otc-tw", "otc-tw-em"])
+def test_a_run_that_was_stopped_resumes_to_the_same_bits(recipe, tmp_path, monkeypatch, criterion):
+    assert go(recipe, tmp_path / "whole", criterion=criterion, epochs=2) == 0
     steps, step = [0], Trainer._step
 
     def stop_after_two(self, *arguments):
@@ -131,9 +151,9 @@ def test_a_run_that_was_stopped_resumes_to_the_same_bits(recipe, tmp_path, monke
         return step(self, *arguments)
 
     monkeypatch.setattr(Trainer, "_step", stop_after_two)
-    assert go(recipe, tmp_path / "parts", epochs=2) != 0
+    assert go(recipe, tmp_path / "parts", criterion=criterion, epochs=2) != 0
     monkeypatch.setattr(Trainer, "_step", step)
-    assert go(recipe, tmp_path / "parts", epochs=2) == 0
+    assert go(recipe, tmp_path / "parts", criterion=criterion, epochs=2) == 0
     assert model(tmp_path / "parts") == model(tmp_path / "whole")
 
 
@@ -145,14 +165,6 @@ def test_data_that_has_changed_is_noticed_when_a_run_resumes(recipe, tmp_path, c
     variants.write_text("fa deaf\n")
     assert go(recipe, tmp_path / "run", "--data.variants", str(variants), epochs=2) == 2
     assert "the data has changed" in capsys.readouterr().err
-
-
-def test_a_criterion_with_noise_rates_is_refused_before_training(recipe, tmp_path, capsys):
-    assert go(recipe, tmp_path / "run", criterion="otc-tw-em") == 2
-    assert (
-        "criterion otc-tw-em estimates noise rates, which need one writing of each utterance" in capsys.readouterr().err
-    )
-    assert not (tmp_path / "run/metrics.jsonl").exists()
 
 
 def test_several_transcripts_by_manifest_or_by_file_are_the_same_graphs(recipe, tmp_path):

@@ -9,17 +9,10 @@ from torch import Tensor
 
 from wildctc.lattice import graph_native, graph_path, native, reference, triton_backend
 from wildctc.lattice.arcs import ABSENT, Wildcards, as_lattice, padded_rows
+from wildctc.lattice.backends import Backend, choose_backend, choose_graph_backend
 from wildctc.lattice.band import best_path_in_band
 from wildctc.lattice.checks import Lengths
-from wildctc.lattice.functional import (
-    Backend,
-    Targets,
-    arcs_of,
-    chain_or_batch,
-    checked_targets,
-    choose_backend,
-    choose_graph_backend,
-)
+from wildctc.lattice.functional import Targets, arcs_of, chain_or_batch, checked_targets
 from wildctc.lattice.graph_align import Frame, alternatives, next_arcs, pieces
 from wildctc.lattice.graph_batch import GraphBatch, are_graphs, check_no_lengths, list_of_graphs
 from wildctc.lattice.memory import Memory
@@ -163,8 +156,9 @@ def wildcard_align(
             logits, targets, input_lengths, blank, wildcards, arc_weights, backend, symbols, memory, band
         )
     targets, target_lengths = checked_targets(targets, target_lengths, arc_weights)
+    constant = None
     if isinstance(wildcards, NoiseRates):
-        wildcards = arcs_of(wildcards, logits, targets, target_lengths, words).wildcards
+        wildcards, constant = arcs_of(wildcards, logits, targets, target_lengths, words)
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words, memory)
     find = {"native": native.best_path, "triton": triton_backend.best_path, "reference": reference.best_path}
     chosen = choose_backend(backend, lattice)
@@ -178,6 +172,8 @@ def wildcard_align(
     else:
         found, widths = best_path_in_band(lattice, band)
     score, position, state, arc = (x.cpu() for x in found)
+    if constant is not None:
+        score = score - constant.cpu().to(score.dtype)
     labels = padded_rows(lattice.targets, lattice.target_lengths, 0).tolist()
     starts = _word_starts(lattice.words, lattice.target_lengths)
     return [
@@ -205,6 +201,8 @@ def _align_graphs(
             raise ValueError("a band is for single transcripts; leave band= out for graphs with alternatives")
         find = graph_native.best_path if choose_graph_backend(backend, batch) == "native" else graph_path.best_path
         score, *columns = find(batch)
+        if batch.constant is not None:
+            score = score - batch.constant.to(score)
         rows = zip(*(x.tolist() for x in columns), strict=True)
         paths = [[Frame(*f) for f in zip(*row, strict=True)] for row in rows]
         lengths = batch.input_lengths.tolist()

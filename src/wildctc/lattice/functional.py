@@ -1,16 +1,14 @@
 """The public functions of the lattice: loss and posteriors, on any backend."""
 
-import importlib.util
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from wildctc.lattice import graph_native, graph_reference, native, ops, reference, triton_backend, triton_ops
-from wildctc.lattice.arcs import ABSENT, Lattice, Wildcards, as_lattice, compute_dtype, each_arc, padded_rows
+from wildctc.lattice import graph_native, graph_reference, ops, reference, triton_ops
+from wildctc.lattice.arcs import Wildcards, as_lattice, compute_dtype
+from wildctc.lattice.backends import Backend, choose_backend, choose_graph_backend
 from wildctc.lattice.checks import Lengths, check_logits, lengths_of, on_device
 from wildctc.lattice.graph_batch import (
     GraphBatch,
@@ -20,18 +18,15 @@ from wildctc.lattice.graph_batch import (
     check_no_lengths,
     list_of_graphs,
 )
+from wildctc.lattice.graph_noise import with_noise_rates
 from wildctc.lattice.memory import Memory, memory_bytes
 from wildctc.lattice.native import check_values
 from wildctc.lattice.noise import NoiseRates, NormalisedArcs, normalised_arcs
+from wildctc.lattice.posteriors import Posteriors, chain_posteriors, graph_posteriors
 from wildctc.lattice.transcripts import TranscriptGraph
 
-Backend = Literal["auto", "reference", "native", "triton"]
 Reduction = Literal["none", "mean", "sum"]
 Targets: TypeAlias = Tensor | Sequence[TranscriptGraph] | TranscriptGraph
-
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-_MANY_WORDS = 1_000_000  # in an utterance
-_warned: set[str] = set()  # what a warning has been given for
 
 
 def wildcard_ctc_loss(
@@ -177,76 +172,37 @@ def chain_or_batch(
         graphs: One for each utterance.
         input_lengths: (N,).
         blank: The label of the blank.
-        wildcards: The weights of the wildcard arcs.
+        wildcards: The weights of the wildcard arcs, or noise rates.
         arc_weights: (N, A), which chains do not have.
         memory: A budget for the native backend.
 
     Returns:
         The batch; or targets, target_lengths and words.
-
-    Raises:
-        ValueError: Noise rates were given for a graph with alternatives.
     """
     check_logits(logits, blank)
     alone = logits.dim() == 2
     every = list_of_graphs(graphs, 1 if alone else logits.shape[1])
     chain = as_chain(every, alone) if arc_weights is None else None
     if chain is None:
-        if isinstance(wildcards, NoiseRates):
-            raise ValueError("noise rates are defined for single transcripts, not for graphs with alternatives")
-        batch = as_graph_batch(logits, every, input_lengths, blank, wildcards, arc_weights)
-        return batch._replace(memory=memory_bytes(memory))
+        plain = None if isinstance(wildcards, NoiseRates) else wildcards
+        batch = as_graph_batch(logits, every, input_lengths, blank, plain, arc_weights)
+        batch = batch._replace(memory=memory_bytes(memory))
+        return with_noise_rates(batch, wildcards) if isinstance(wildcards, NoiseRates) else batch
     targets, target_lengths, words = chain
     return targets.to(logits.device), target_lengths, words.to(logits.device)
 
 
 def _graph_loss(batch: GraphBatch, reduction: Reduction, zero_infinity: bool, backend: Backend, alone: bool) -> Tensor:
-    if choose_graph_backend(backend, batch) == "native":
+    chosen = choose_graph_backend(backend, batch)
+    if chosen == "native" and batch.constant is None:
         loss = graph_native.loss(batch, reduction, zero_infinity)
     else:
-        losses = -graph_reference.log_likelihood(batch)
+        native = chosen == "native"
+        losses = graph_native.loss(batch, "none", False) if native else -graph_reference.log_likelihood(batch)
+        if batch.constant is not None:
+            losses = losses + batch.constant.to(losses.dtype)
         loss = _reduce(losses, batch.target_lengths, reduction, zero_infinity)
     return loss.squeeze(0) if alone and reduction == "none" else loss
-
-
-def choose_graph_backend(backend: Backend, batch: GraphBatch) -> str:
-    """Choose the backend for graphs that are not chains: native on the CPU, the reference elsewhere.
-
-    Args:
-        backend: What the caller asked for.
-        batch: The batch.
-
-    Returns:
-        "native" or "reference".
-
-    Raises:
-        ValueError: The backend is unknown or computes no graphs, or does not work on the device of the logits.
-    """
-    device = batch.logits.device
-    if backend == "triton":
-        raise ValueError('backend="triton" computes no graphs with alternatives; use "reference" or "auto"')
-    if backend not in ("auto", "reference", "native"):
-        raise ValueError(f'backend must be "auto", "reference", "native" or "triton", got {backend!r}')
-    if backend == "native" and device.type != "cpu":
-        raise ValueError(f'backend="native" needs CPU tensors, logits are on {device}')
-    if backend != "auto":
-        return backend
-    if device.type == "cpu":
-        return "native"
-    warn_of_reference(f"{device.type}, of graphs,", "there is no kernel for graphs with alternatives there")
-    return "reference"
-
-
-def warn_of_reference(what: str, reason: str) -> None:
-    """Warn once that the slow backend was chosen.
-
-    Args:
-        what: Where it is used.
-        reason: Why.
-    """
-    if not torch.compiler.is_compiling() and what not in _warned:
-        _warned.add(what)
-        warnings.warn(f"on {what} the lattice uses the slow reference backend, because {reason}", stacklevel=4)
 
 
 def check_reduction(reduction: str) -> None:
@@ -268,61 +224,6 @@ def _reduce(losses: Tensor, target_lengths: Tensor, reduction: Reduction, zero_i
     if reduction == "mean":
         return (losses / on_device(target_lengths, losses.device).clamp(min=1)).mean()
     return losses.sum() if reduction == "sum" else losses
-
-
-def choose_backend(backend: Backend, lattice: Lattice) -> str:
-    """Choose the backend for a batch.
-
-    Args:
-        backend: What the caller asked for. "auto" is native on the CPU, triton on a GPU if it is installed, and
-            reference everywhere else, with a warning.
-        lattice: The batch.
-
-    Returns:
-        "native", "triton" or "reference".
-
-    Raises:
-        ValueError: The backend is unknown, or does not work on the device of the logits.
-    """
-    if backend not in ("auto", "reference", "native", "triton"):
-        raise ValueError(f'backend must be "auto", "reference", "native" or "triton", got {backend!r}')
-    device = lattice.logits.device
-    if backend == "native" and device.type != "cpu":
-        raise ValueError(f'backend="native" needs CPU tensors, logits are on {device}')
-    if backend != "auto":
-        return backend
-    if device.type == "cpu":
-        return "native"
-    if device.type == "cuda" and HAS_TRITON:  # ROCm's devices have this name too
-        return "triton"
-    reason = "triton is not installed (extra gpu)" if device.type == "cuda" else "there is no kernel for it"
-    warn_of_reference(device.type, reason)
-    return "reference"
-
-
-@dataclass(frozen=True, eq=False)
-class Posteriors:
-    """Posteriors of the wildcard arcs. An absent family is None; padding is 0.
-
-    Attributes:
-        bypass: (N, S) probability that each token was bypassed; of graphs (N, A), of each token arc.
-        self_loop: (N, S+1) expected number of self-loops at each position; of graphs (N, Q), at each state.
-        word_bypass: (N, W) probability that each word, or slot, was bypassed as a whole.
-        skipped: (N, S) or (N, A) probability that a wildcard took the place of each token: it was bypassed, or its word
-            was.
-        log_likelihood: (N,).
-        token: (N, A) probability that each token arc of a graph was emitted. None where targets are not graphs.
-        alternatives: Of graphs made from slots, for each utterance and slot the probability of each alternative. None
-            where targets are not graphs.
-    """
-
-    bypass: Tensor | None
-    self_loop: Tensor | None
-    word_bypass: Tensor | None
-    skipped: Tensor
-    log_likelihood: Tensor
-    token: Tensor | None = None
-    alternatives: list[list[list[float]]] | None = None
 
 
 @ops.eagerly
@@ -369,121 +270,13 @@ def wildcard_posteriors(
         graphs = list_of_graphs(targets, None)
         batch = chain_or_batch(logits, graphs, input_lengths, blank, wildcards, arc_weights, memory)
         if isinstance(batch, GraphBatch):
-            return _graph_posteriors(batch, backend, logits.dim() == 2)
+            return graph_posteriors(batch, backend, logits.dim() == 2)
         targets, target_lengths, words = batch
         arc_weights = None
     targets, target_lengths = checked_targets(targets, target_lengths, arc_weights)
+    constant = None
     if isinstance(wildcards, NoiseRates):
-        wildcards = arcs_of(wildcards, logits, targets, target_lengths, words).wildcards
+        wildcards, constant = arcs_of(wildcards, logits, targets, target_lengths, words)
     lattice = as_lattice(logits, targets, input_lengths, target_lengths, blank, wildcards, words, memory)
     check_values(lattice)
-    lattice = _with_weight_tensors(lattice)
-    counted = {"native": _native_counts, "triton": triton_backend.counts, "reference": _reference_counts}
-    log_likelihood, counts = counted[choose_backend(backend, lattice)](lattice)
-    dtype = compute_dtype(logits)
-    bypass, self_loop, word_bypass = (c.to(dtype) if c is not None else None for c in counts)
-    skipped = bypass if bypass is not None else _no_tokens(lattice, dtype)
-    if word_bypass is not None and lattice.words is not None:
-        rows = padded_rows(lattice.words, lattice.target_lengths, -1)
-        share = word_bypass.gather(1, rows.clamp(min=0)) if word_bypass.shape[1] else torch.zeros_like(skipped)
-        skipped = skipped + torch.where(rows >= 0, share, 0)
-    token, alternatives = None, None
-    if graphs is not None:
-        token = _emitted(skipped, log_likelihood, lattice.target_lengths)
-        alternatives = _alternatives(graphs, token, bypass, word_bypass)
-    found = (bypass, self_loop, word_bypass, skipped, log_likelihood.to(dtype), token)
-    one = logits.dim() == 2
-    return Posteriors(*(x.squeeze(0) if x is not None and one else x for x in found), alternatives)  # type: ignore
-
-
-def _emitted(skipped: Tensor, log_likelihood: Tensor, lengths: Tensor) -> Tensor:
-    """The probability of each token arc of a chain: what its wildcards leave; 0 in padding and without a path."""
-    there = torch.arange(skipped.shape[1], device=skipped.device) < on_device(lengths, skipped.device).unsqueeze(1)
-    return torch.where(there & (log_likelihood > ABSENT).unsqueeze(1), 1 - skipped, 0 * skipped)
-
-
-def _graph_posteriors(batch: GraphBatch, backend: Backend, alone: bool) -> Posteriors:
-    counted = graph_native.counts if choose_graph_backend(backend, batch) == "native" else graph_reference.counts
-    log_likelihood, counts = counted(batch)
-    dtype = compute_dtype(batch.logits)
-    token, bypass, self_loop, word_bypass = (None if c is None else c.to(dtype) for c in counts)
-    skipped = torch.zeros_like(token) if bypass is None else bypass  # type: ignore[arg-type]
-    if word_bypass is not None and word_bypass.shape[1]:
-        width = batch.widths[0]
-        words = [[a.word for a in g.arcs] + [-1] * (width - len(g.arcs)) for g in batch.graphs]
-        rows = torch.tensor(words, dtype=torch.int64, device=skipped.device).reshape(len(words), width)
-        skipped = skipped + torch.where(rows >= 0, word_bypass.gather(1, rows.clamp(min=0)), 0)
-    alternatives = _alternatives(batch.graphs, token, bypass, word_bypass)
-    found = (bypass, self_loop, word_bypass, skipped, log_likelihood.to(dtype), token)
-    return Posteriors(*(x.squeeze(0) if x is not None and alone else x for x in found), alternatives)  # type: ignore
-
-
-def _alternatives(
-    graphs: list[TranscriptGraph], token: Tensor | None, bypass: Tensor | None, word_bypass: Tensor | None
-) -> list[list[list[float]]]:
-    """The probability of each alternative: that its first arc, or the bypass beside it, was taken."""
-    entered = [] if token is None else (token if bypass is None else token + bypass).tolist()
-    whole = [[] for _ in graphs] if word_bypass is None else word_bypass.tolist()
-    found = []
-    for graph, row, words in zip(graphs, entered, whole, strict=True):
-        shares = [[0.0] * len(slot) for slot in graph.slots]
-        skipped = [0.0] * len(shares)
-        for arc, probability in zip(graph.arcs, row, strict=False):
-            if arc.slot >= 0 and arc.first:
-                shares[arc.slot][arc.alternative] += probability
-                skipped[arc.slot] = words[arc.word] if words and arc.word >= 0 else 0.0
-        for slot, share, part in zip(graph.slots, shares, skipped, strict=True):
-            if () in slot:  # what the others leave; the first, if the same alternative is there twice
-                share[slot.index(())] = max(0.0, 1.0 - sum(share) - part)
-        found.append(shares)
-    return found
-
-
-def _no_tokens(lattice: Lattice, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(
-        padded_rows(lattice.targets, lattice.target_lengths, 0).shape, dtype=dtype, device=lattice.logits.device
-    )
-
-
-def _with_weight_tensors(lattice: Lattice) -> Lattice:
-    """Expand all weights to one per arc, so that each arc has a place for its posterior."""
-    size = lattice.logits.shape[1]
-    tokens = padded_rows(lattice.targets, lattice.target_lengths, 0).shape[1]
-    words = padded_rows(lattice.words, lattice.target_lengths, -1) if lattice.words is not None else None
-    num_words = int(words.max()) + 1 if words is not None and words.numel() else 0
-    if num_words > _MANY_WORDS:  # there would be a posterior for each number
-        raise ValueError(f"words go up to {num_words - 1}; number them 0, 1, 2, … from left to right in each utterance")
-    widths = (tokens, tokens + 1, num_words)
-    spread = []
-    for i, (weight, width) in enumerate(zip(lattice.weights, widths, strict=True)):
-        if weight is None and lattice.present(i):
-            weight = torch.full((size, width), lattice.values[i], dtype=torch.float64, device=lattice.logits.device)
-        spread.append(each_arc(weight, width) if weight is not None and (i < 2 or weight.dim() == 1) else weight)
-    return lattice._replace(bypass=spread[0], self_loop=spread[1], word_bypass=spread[2], values=[ABSENT] * 3)
-
-
-def _native_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
-    counts = [torch.zeros(w.shape, dtype=torch.float64) if w is not None else None for w in lattice.weights]
-    return -native.loss_into(lattice, "none", False, None, counts), counts
-
-
-def _reference_counts(lattice: Lattice) -> tuple[Tensor, list[Tensor | None]]:
-    # autograd records nothing in inference mode, which enable_grad does not end, nor for tensors that were made in it
-    with torch.inference_mode(False), torch.enable_grad():
-        fields = (x.clone() if isinstance(x, Tensor) and x.is_inference() else x for x in lattice)
-        lattice = Lattice(*fields)  # type: ignore[arg-type]
-        weights = [w.detach().clone().requires_grad_() if w is not None else None for w in lattice.weights]
-        log_likelihood = reference.log_likelihood(
-            lattice._replace(
-                logits=lattice.logits.detach(), bypass=weights[0], self_loop=weights[1], word_bypass=weights[2]
-            )
-        )
-        given = [w for w in weights if w is not None]
-        # without frames, or without words for word bypasses, the likelihood does not depend on the weights
-        connected = log_likelihood.requires_grad
-        found = (
-            torch.autograd.grad(log_likelihood.sum(), given, allow_unused=True) if connected else [None] * len(given)
-        )
-    grads = iter(torch.zeros_like(w) if g is None else g for w, g in zip(given, found, strict=True))
-    counts = [next(grads) if w is not None else None for w in weights]
-    return log_likelihood.detach(), counts
+    return chain_posteriors(lattice, backend, logits.dim() == 2, constant, graphs)

@@ -27,6 +27,7 @@ class GraphBatch(NamedTuple):
         arc_weights: (N, A) log-weights that are added to those of the token arcs; None: nothing is added.
         numbers: The weights of bypass, self_loop and word_bypass that are one number for all arcs; −inf elsewhere.
         memory: Bytes that the native backend may take; 0 for no budget (`memory.budget`).
+        constant: (N,) what noise rates add to the loss of each utterance; None: nothing.
     """
 
     logits: Tensor
@@ -39,6 +40,7 @@ class GraphBatch(NamedTuple):
     arc_weights: Tensor | None
     numbers: tuple[float, float, float] = (ABSENT, ABSENT, ABSENT)
     memory: int = 0
+    constant: Tensor | None = None
 
     @property
     def weights(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
@@ -197,7 +199,7 @@ def as_graph_batch(
     batch = batch.each_weight()
     if batch.self_loop is None:
         return batch
-    there = _word_states(graphs, batch.widths[1]).to(logits.device)
+    there = word_states(graphs, batch.widths[1]).to(logits.device)
     return batch._replace(self_loop=torch.where(there, batch.self_loop, ABSENT))
 
 
@@ -239,8 +241,16 @@ def _weight(name: str, weight: Tensor, width: int, family: int, batch: GraphBatc
     return each
 
 
-def _word_states(graphs: Sequence[TranscriptGraph], states: int) -> Tensor:
-    """(N, Q) bool: the start, the ends, and the states where a word starts or ends."""
+def word_states(graphs: Sequence[TranscriptGraph], states: int) -> Tensor:
+    """Find the states where a self-loop at words is.
+
+    Args:
+        graphs: N graphs.
+        states: The width of the result.
+
+    Returns:
+        (N, Q) bool: the start, the ends, and the states where a word starts or ends.
+    """
     found = torch.zeros(len(graphs), states, dtype=torch.bool)
     for n, graph in enumerate(graphs):
         at = [0, *(q for word in graph.words for q in (word.source, word.target))]

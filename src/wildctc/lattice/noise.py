@@ -128,7 +128,7 @@ def normalised_arcs(
     places = _places(of_token, on_device(target_lengths, tokens.device), rates.self_loop_at)
     widths = {"token": tokens.shape[1], "unwritten": tokens.shape[1] + 1, "word": places.num_words}
     token, unwritten, word = (
-        _per_arc(getattr(rates, name), name, (len(tokens), width), tokens.device, dtype)
+        per_arc(getattr(rates, name), name, (len(tokens), width), tokens.device, dtype)
         for name, width in widths.items()
     )
     # what the path without wildcards costs at each token, position and word
@@ -185,8 +185,22 @@ def _inside(words: Tensor, places: _Places, stay: Tensor | None, quiet: Tensor |
     return total[:, : places.num_words]
 
 
-def _per_arc(rate: _Rate, name: str, shape: tuple[int, int], device: torch.device, dtype: torch.dtype) -> Tensor | None:
-    """One rate for each arc."""
+def per_arc(rate: _Rate, name: str, shape: tuple[int, int], device: torch.device, dtype: torch.dtype) -> Tensor | None:
+    """Spread a rate over arcs.
+
+    Args:
+        rate: A number, a tensor, or None.
+        name: The name of its family, for messages.
+        shape: (N, arcs).
+        device: Of the result.
+        dtype: Of the result.
+
+    Returns:
+        One rate for each arc; None for None.
+
+    Raises:
+        ValueError: The tensor has another shape, or a value that is not between 0 and 1.
+    """
     if rate is None:
         return None
     if not isinstance(rate, Tensor):

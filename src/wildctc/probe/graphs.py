@@ -18,7 +18,8 @@ from torch import Tensor
 from wildctc.lattice.align import Alignment, wildcard_align
 from wildctc.lattice.arcs import padded_rows
 from wildctc.lattice.checks import Lengths, check_logits, integers, lengths_of
-from wildctc.lattice.functional import Posteriors, wildcard_posteriors
+from wildctc.lattice.functional import wildcard_posteriors
+from wildctc.lattice.posteriors import Posteriors
 from wildctc.lattice.probe_arcs import token_probe_arcs, word_probe_arcs
 from wildctc.probe.hypothesis_alignment import HypothesisAlignment, align_hypothesis
 from wildctc.probe.records import ProbedToken, ProbedUtterance, ProbedWord

@@ -210,24 +210,14 @@ def report_weights(examples: Sequence[Example], criterion: Criterion) -> None:
         )  # fmt: skip
 
 
-def report_alternatives(train: Sequence[Example], dev: Sequence[Example], criterion: Criterion) -> None:
-    """Report how many transcripts have alternatives, and refuse a criterion that cannot use them.
+def report_alternatives(train: Sequence[Example], dev: Sequence[Example]) -> None:
+    """Report how many transcripts have alternatives.
 
     Args:
         train: All training examples.
         dev: All validation examples.
-        criterion: The criterion of the run.
-
-    Raises:
-        WildCTCError: The criterion estimates noise rates, which are defined for single transcripts only.
     """
     having = [len({e.utterance.id for e in examples if e.graph is not None}) for examples in (train, dev)]
-    if any(having) and criterion.rates is not None:
-        first = next(e.utterance.id for e in (*train, *dev) if e.graph is not None)
-        raise WildCTCError(
-            f"criterion {criterion.name} estimates noise rates, which need one writing of each utterance; {first} has "
-            "several: choose another criterion, such as otc-tw, or train without alternatives"
-        )
     if any(having):
         _log.info("transcripts with alternatives: %d for training, %d for validation", *having)
 

@@ -292,8 +292,8 @@ class Trainer:
         leaf = logits.detach().float().requires_grad_()
         rates = None if self._plain else self.criterion.rates
         arcs = None if rates is None else CountedArcs(rates, batch)
-        wildcards = batch.weigh(self._wildcards) if arcs is None else arcs.wildcards
-        given = {"input_lengths": lengths, **batch.transcripts, "wildcards": wildcards}
+        weighted = {"wildcards": batch.weigh(self._wildcards)} if arcs is None else arcs.arcs
+        given = {"input_lengths": lengths, **batch.transcripts, **weighted}
         loss = wildcard_ctc_loss(leaf.transpose(0, 1), reduction="sum", **given)
         loss = (loss + (0.0 if arcs is None else arcs.constant)) * batch.counts / count
         (loss * self.processes.size).backward()  # the processes average gradients, and we need the sum

@@ -6,13 +6,15 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from wildctc.distributed import Processes
 from wildctc.errors import WildCTCError
 from wildctc.lattice.arcs import Wildcards
-from wildctc.lattice.noise import NoiseRates, noise_counts, normalised_arcs
+from wildctc.lattice.graph_noise import graph_noise_counts, normalised_graph_arcs
+from wildctc.lattice.noise import NoiseCounts, NoiseRates, noise_counts, normalised_arcs
 from wildctc.rate_table import FAMILIES, RateTable
 from wildctc.training.batches import Batch
 from wildctc.training.run_folder import Metrics
@@ -59,7 +61,7 @@ class CountedArcs:
     """The arcs of a batch with noise rates. The gradients of their weights are the expected counts of an EM step.
 
     Attributes:
-        wildcards: One weight for each arc, for the loss.
+        arcs: One weight for each arc, as arguments of the loss.
         constant: What the losses of the batch gain together.
 
     Args:
@@ -70,13 +72,21 @@ class CountedArcs:
     def __init__(self, table: RateTable, batch: Batch) -> None:
         self._table, self._batch = table, batch
         rates = table.noise_of(batch.groups)
-        arcs = normalised_arcs(rates, batch.targets, batch.target_lengths, batch.words, torch.float32)
-        w = arcs.wildcards
-        for weight in (w.bypass, w.self_loop, w.word_bypass):
-            if isinstance(weight, torch.Tensor):
-                weight.requires_grad_()
-        self.wildcards: Wildcards = w
-        self.constant = float(arcs.constant.sum())
+        added: torch.Tensor | None = None
+        if batch.graphs is None:
+            wildcards, constant = normalised_arcs(
+                rates, batch.targets, batch.target_lengths, batch.words, torch.float32
+            )
+        else:
+            arcs = normalised_graph_arcs(rates, batch.graphs, torch.float32, batch.targets.device)
+            wildcards = Wildcards(arcs.bypass, arcs.self_loop, arcs.word_bypass)
+            added, constant = arcs.arc_weights, arcs.constant
+        self._weights = [
+            weight.requires_grad_() if isinstance(weight, torch.Tensor) else None
+            for weight in (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass, added)
+        ]
+        self.arcs: dict[str, Any] = {"wildcards": wildcards} | ({} if added is None else {"arc_weights": added})
+        self.constant = float(constant.sum())
 
     def count(self, scale: float) -> None:
         """Add the counts of the batch to the table, after the backward pass.
@@ -84,13 +94,21 @@ class CountedArcs:
         Args:
             scale: What the loss of the batch, a sum over utterances, was divided by.
         """
-        w, batch = self.wildcards, self._batch
-        bypass, self_loop, word_bypass = (
-            -scale * weight.grad.double() if isinstance(weight, torch.Tensor) and weight.grad is not None else None
-            for weight in (w.bypass, w.self_loop, w.word_bypass)
-        )
-        counts = noise_counts(bypass, self_loop, word_bypass, batch.words, batch.target_lengths, w.self_loop_at)
-        self._table.add(batch.groups, counts)
+        found = [None if w is None or w.grad is None else -scale * w.grad.double() for w in self._weights]
+        self._table.add(self._batch.groups, self._counts(*found))
+
+    def _counts(
+        self,
+        bypass: torch.Tensor | None,
+        self_loop: torch.Tensor | None,
+        word_bypass: torch.Tensor | None,
+        token: torch.Tensor | None,
+    ) -> NoiseCounts:
+        batch, at = self._batch, self._table.self_loop_at
+        if batch.graphs is None:
+            return noise_counts(bypass, self_loop, word_bypass, batch.words, batch.target_lengths, at)
+        assert token is not None
+        return graph_noise_counts(token, bypass, self_loop, word_bypass, batch.graphs, at)
 
 
 def share_counts(table: RateTable, processes: Processes, everywhere: bool) -> None:

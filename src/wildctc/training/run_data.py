@@ -104,7 +104,7 @@ def load_run_data(config: Config, run: Path, criterion: Criterion, processes: Pr
     if not examples or not held_out:
         raise WildCTCError("no usable utterances: see the reasons above")
     report_weights(examples, criterion)
-    report_alternatives(examples, held_out, criterion)
+    report_alternatives(examples, held_out)
     if not resumes and processes.first:
         for path in found.glob("lost-*.json"):
             path.unlink()
