@@ -61,7 +61,7 @@ struct GraphPathResult {
     int32_t* via;        // (N, T): where ★ is entered by a bypass, the token arc beside it; by a word bypass, the word arc
 };
 
-void graph_best_path(const Batch& batch, const GraphPathResult& result, int threads);
+void graph_best_path(const Batch& batch, const GraphPathResult& result, const Budget& budget, int threads);
 
 const char* instruction_set();
 

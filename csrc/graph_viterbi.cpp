@@ -1,5 +1,9 @@
 // The best path through a transcript graph, in the log domain and in double: the recursion of the specification, §10, with max
 // instead of sum. Ties are decided as in viterbi.cpp; if all else is equal, the arc with the lower number is taken.
+//
+// The steps back are kept for all frames if they are few. If not, the column before each stretch of frames is kept, and the
+// stretches are computed again from last to first: twice the time, and memory that grows with √T.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -58,28 +62,40 @@ class GraphViterbi {
     GraphViterbi(const Batch& b, int64_t n, int64_t offset)
         : t_(b, n, offset), frames_(logits_of(b, n)), into_(static_cast<size_t>(t_.states)),
           words_into_(static_cast<size_t>(t_.states)), either_(static_cast<size_t>(t_.states)),
-          width_(t_.tokens + 2 * t_.states) {
+          width_(t_.tokens + 2 * t_.states), row_(static_cast<size_t>(frames_.outputs)),
+          emission_(static_cast<size_t>(t_.tokens)) {
         if (width_ > kMostPlaces) throw std::invalid_argument("utterance " + std::to_string(n) + ": the graph is too large");
         for (int64_t a = 0; a < t_.tokens; ++a) into_[static_cast<size_t>(t_.target(a))].push_back(static_cast<int32_t>(a));
         for (int64_t i = 0; i < t_.words; ++i)
             if (t_.word_weight(i) > kNone) words_into_[static_cast<size_t>(t_.word_target(i))].push_back(static_cast<int32_t>(i));
     }
 
+    // Chooses the frames of a stretch: all, if their steps are few or the limit allows them; otherwise those that take the
+    // least memory. Returns the bytes.
+    int64_t choose(int64_t limit) {
+        const int64_t T = std::max<int64_t>(1, frames_.length);
+        const int64_t column = width_ * static_cast<int64_t>(sizeof(Path));
+        const int64_t frame = width_ * static_cast<int64_t>(sizeof(Step)) + t_.states * static_cast<int64_t>(sizeof(int32_t));
+        const int64_t fixed = 2 * column + 128 * (t_.states + t_.tokens) + 8 * frames_.outputs;
+        stretch_ = T;
+        if (fixed + T * frame <= std::min(limit, kSmall)) return fixed + T * frame;
+        stretch_ = std::clamp<int64_t>(std::llround(std::sqrt(static_cast<double>(T * column / frame))), 1, T);
+        return fixed + (T / stretch_ + 1) * column + stretch_ * frame;
+    }
+
     void run(const GraphPathResult& out) {
         const int64_t T = frames_.length;
         Column now(t_.states, t_.tokens), next = now;
         now.blank[0].score = 0;
-        back_.resize(static_cast<size_t>(T * width_));
-        via_.resize(static_cast<size_t>(T * t_.states));
-        std::vector<double> row(static_cast<size_t>(frames_.outputs)), emission(static_cast<size_t>(t_.tokens));
-        for (int64_t t = 0; t < T; ++t) {
-            if (!emissions(load_row<double>(frames_, t, row.data()), emission)) {
+        std::vector<Column> saved;
+        back_.resize(static_cast<size_t>(std::min(T, stretch_) * width_));
+        via_.resize(static_cast<size_t>(std::min(T, stretch_) * t_.states));
+        for (int64_t t = 0; t < T; t += stretch_) {
+            if (stretch_ < T) saved.push_back(now);
+            if (!walk(t, std::min(T, t + stretch_), now, next)) {
                 out.score[t_.n] = std::numeric_limits<double>::quiet_NaN();
                 return;
             }
-            advance(now, next, emission);
-            keep(next, t);
-            std::swap(now, next);
         }
         Path last;
         for (int64_t q = 0; q < t_.states; ++q) {
@@ -89,10 +105,31 @@ class GraphViterbi {
             last.offer(now.star[static_cast<size_t>(q)], step(kStar, q), t_.final_weight(q));
         }
         out.score[t_.n] = last.score;
-        if (last.score > kNone) trace(last.from, out);
+        Step here = last.from;
+        for (int64_t begin = (T - 1) / stretch_ * stretch_; last.score > kNone && begin >= 0; begin -= stretch_) {
+            const int64_t end = std::min(T, begin + stretch_);
+            if (end < T) {  // the last stretch is still there
+                now = saved[static_cast<size_t>(begin / stretch_)];
+                walk(begin, end, now, next);
+            }
+            here = trace(here, begin, end, out);
+        }
     }
 
   private:
+    static constexpr int64_t kSmall = int64_t{64} << 20;  // bytes of steps that are kept without a second pass
+
+    // Advances over the frames [begin, end) and keeps their steps. False where a frame has no softmax.
+    bool walk(int64_t begin, int64_t end, Column& now, Column& next) {
+        for (int64_t t = begin; t < end; ++t) {
+            if (!emissions(load_row<double>(frames_, t, row_.data()), emission_)) return false;
+            advance(now, next, emission_);
+            keep(next, t - begin);
+            std::swap(now, next);
+        }
+        return true;
+    }
+
     static Step step(State state, int64_t place, Arc arc = kNoArc) { return {state, arc, static_cast<int32_t>(place)}; }
 
     bool emissions(const double* x, std::vector<double>& token) {
@@ -168,17 +205,19 @@ class GraphViterbi {
             via_[static_cast<size_t>(t * t_.states + q)] = column.star[static_cast<size_t>(q)].via;
     }
 
-    void trace(Step here, const GraphPathResult& out) const {
-        for (int64_t t = frames_.length - 1; t >= 0; --t) {
+    // Follows the steps from frame `end` to frame `begin`, whose steps are the first that are kept.
+    Step trace(Step here, int64_t begin, int64_t end, const GraphPathResult& out) const {
+        for (int64_t t = end - begin - 1; t >= 0; --t) {
             const int64_t before[] = {t_.tokens, 0, t_.tokens + t_.states};
             const Step step = back_[static_cast<size_t>(t * width_ + before[here.state] + here.place)];
-            const int64_t at = t_.n * t_.b.frames + t;
+            const int64_t at = t_.n * t_.b.frames + begin + t;
             out.place[at] = here.place;
             out.state[at] = static_cast<int8_t>(here.state);
             out.arc[at] = static_cast<int8_t>(step.arc);
             out.via[at] = here.state == kStar ? via_[static_cast<size_t>(t * t_.states + here.place)] : -1;
             here = step;
         }
+        return here;
     }
 
     const Transcript t_;
@@ -187,18 +226,26 @@ class GraphViterbi {
     std::vector<Path> either_;  // of each state: the best of its blank and of the tokens that lead into it
     const int64_t width_;
     double blank_ = 0, star_ = 0;
-    std::vector<Step> back_;    // (T, token arcs, blanks, stars)
-    std::vector<int32_t> via_;  // (T, states)
+    int64_t stretch_ = 1;
+    std::vector<double> row_, emission_;
+    std::vector<Step> back_;    // (frames of a stretch, token arcs, blanks, stars)
+    std::vector<int32_t> via_;  // (frames of a stretch, states)
 };
 
 }  // namespace
 
-void graph_best_path(const Batch& b, const GraphPathResult& result, int threads) {
+void graph_best_path(const Batch& b, const GraphPathResult& result, const Budget& budget, int threads) {
     std::vector<int64_t> order(static_cast<size_t>(b.size)), offset(static_cast<size_t>(b.size));
     std::iota(order.begin(), order.end(), 0);
     for (int64_t n = 1; n < b.size; ++n)
         offset[static_cast<size_t>(n)] = offset[static_cast<size_t>(n - 1)] + b.target_lengths[n - 1];
-    parallel_over(order, threads, [&](int64_t n, int) { GraphViterbi(b, n, offset[static_cast<size_t>(n)]).run(result); });
+    const auto viterbi = [&](int64_t n) { return GraphViterbi(b, n, offset[static_cast<size_t>(n)]); };
+    const Share share = share_of(budget, b, "the best path", [&](int64_t n) { return viterbi(n).choose(0); }, threads);
+    parallel_over(order, share.threads, [&](int64_t n, int) {
+        GraphViterbi one = viterbi(n);
+        one.choose(share.bytes);
+        one.run(result);
+    });
 }
 
 }  // namespace wildctc

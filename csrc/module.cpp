@@ -80,10 +80,10 @@ NB_MODULE(_native, m) {
                            {memory}, threads);
              })
         .def("graph_best_path", [](const Batch& b, uintptr_t score, uintptr_t place, uintptr_t state, uintptr_t arc,
-                                   uintptr_t via, int threads) {
+                                   uintptr_t via, int64_t memory, int threads) {
             const nb::gil_scoped_release release;
             graph_best_path(b, {pointer<double>(score), pointer<int32_t>(place), pointer<int8_t>(state), pointer<int8_t>(arc),
-                                pointer<int32_t>(via)}, threads);
+                                pointer<int32_t>(via)}, {memory}, threads);
         });
     nb::exception<OverBudget>(m, "OverBudget", PyExc_MemoryError);
     m.def("instruction_set", &instruction_set);

@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.batches import KINDS, draw_batch
 
-from wildctc import Wildcards, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
+from wildctc import TranscriptGraph, Wildcards, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
 from wildctc.errors import NotEnoughMemory, WildCTCError
 from wildctc.lattice.memory import free_memory, memory_bytes
 
@@ -252,3 +252,29 @@ def test_a_process_grows_by_the_budget_and_its_results(call):
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     results = 12e6 if call == "align" else 1e6  # a line of the path for each frame, as Python objects
     assert int(done.stdout) <= 30e6 + results
+
+
+def test_the_best_path_of_a_graph_is_the_one_without_a_budget():
+    rng = np.random.default_rng(4)
+    slots = [[rng.integers(1, 9, int(rng.integers(1, 4))).tolist() for _ in range(1 + i % 3)] for i in range(60)]
+    graphs = [TranscriptGraph.from_slots(slots), TranscriptGraph.from_slots(slots[:7])]
+    logits = torch.from_numpy(3 * rng.normal(size=(1500, 2, 9)))
+    wildcards = Wildcards(bypass=-3.0, self_loop=-4.0, word_bypass=-5.0)
+
+    def call(memory):
+        return wildcard_align(logits, graphs, [1500, 1203], wildcards=wildcards, memory=memory)
+
+    wanted = call(None)
+    results = budgets_that_fit(call)
+    assert len(results) > 5
+    for found in results:
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert ours.score == theirs.score
+            assert torch.equal(ours.frames, theirs.frames)
+            assert (ours.tokens, ours.wildcards, ours.alternatives) == (
+                theirs.tokens,
+                theirs.wildcards,
+                theirs.alternatives,
+            )
+    with pytest.raises(NotEnoughMemory, match=r"utterance 0: the best path of 1500 frames and \d+ tokens needs at least"):
+        call("20kB")

@@ -135,7 +135,7 @@ def wildcard_align(
         arc_weights: (N, A) log-weights that are added to those of the token arcs of graphs.
         backend: As for `wildcard_ctc_loss`.
         symbols: label → string, to make `str(alignment)` readable.
-        memory: As for `wildcard_ctc_loss`. Graphs with alternatives do not keep to it.
+        memory: As for `wildcard_ctc_loss`.
         band: Tokens on either side of a guide to which the path is kept, for recordings for which the best of all paths
             would take too long. The band is doubled until the path neither touches its edge nor gains by the doubling.
             None: no band. Needs the native backend.
@@ -195,7 +195,7 @@ def _align_graphs(
     band: int | None,
 ) -> list[Alignment]:
     graphs = list_of_graphs(targets, None)
-    batch = chain_or_batch(logits, graphs, input_lengths, blank, wildcards, arc_weights)
+    batch = chain_or_batch(logits, graphs, input_lengths, blank, wildcards, arc_weights, memory)
     if isinstance(batch, GraphBatch):
         if band is not None:
             raise ValueError("a band is for single transcripts; leave band= out for graphs with alternatives")

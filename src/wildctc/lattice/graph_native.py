@@ -51,7 +51,9 @@ class _NativeGraphs(NativeBatch):
         weights = (ABSENT, 0, 0) if added is None else (ABSENT, added.data_ptr(), added.shape[1])
         self._addresses.set_graphs(_native.Transcripts(*(x.__array_interface__["data"][0] for x in arrays), weights))
 
-    def graph_best_path(self, score: Tensor, place: Tensor, state: Tensor, arc: Tensor, via: Tensor) -> None:
+    def graph_best_path(
+        self, score: Tensor, place: Tensor, state: Tensor, arc: Tensor, via: Tensor, memory: int
+    ) -> None:
         """Fill the results with the best paths. Call `check` first.
 
         Args:
@@ -60,9 +62,10 @@ class _NativeGraphs(NativeBatch):
             state: (N, T), int8.
             arc: (N, T), int8.
             via: (N, T), int32.
+            memory: The budget, in bytes.
         """
-        results = (x.data_ptr() for x in (score, place, state, arc, via))
-        self._addresses.graph_best_path(*results, torch.get_num_threads())
+        results = [x.data_ptr() for x in (score, place, state, arc, via)]
+        self._within(memory, self._addresses.graph_best_path, results)
 
 
 def loss(batch: GraphBatch, reduction: str, zero_infinity: bool) -> Tensor:
@@ -128,8 +131,7 @@ def _loss_into(
     native.check()
     losses = torch.empty(batch.logits.shape[1], dtype=compute_dtype(batch.logits))
     reduced = losses if reduction == "none" else torch.empty((), dtype=losses.dtype)
-    usual = 24 * batch.logits.shape[0] * (batch.widths[0] + 1) * min(len(batch.graphs), torch.get_num_threads())
-    native.loss(losses, reduced, reduction, zero_infinity, gradient, counts, budget(batch.memory, usual))
+    native.loss(losses, reduced, reduction, zero_infinity, gradient, counts, _budget(batch))
     if any(c is not None for c in counts) and losses.isnan().any():
         columns = list(zip(*batch.sizes, strict=True))
         for count, size in zip(counts, [*columns, columns[0]], strict=True):
@@ -137,6 +139,11 @@ def _loss_into(
                 there = torch.arange(count.shape[1]) < torch.tensor(size).unsqueeze(1)
                 count.masked_fill_(losses.isnan().unsqueeze(1) & there, math.nan)
     return reduced
+
+
+def _budget(batch: GraphBatch) -> int:
+    at_once = min(len(batch.graphs), torch.get_num_threads())
+    return budget(batch.memory, 24 * batch.logits.shape[0] * (batch.widths[0] + 1) * at_once)
 
 
 def counts(batch: GraphBatch) -> tuple[Tensor, list[Tensor | None]]:
@@ -176,5 +183,5 @@ def best_path(batch: GraphBatch) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor
     score = torch.empty(size, dtype=torch.float64)
     place, via = (torch.full((size, frames), fill, dtype=torch.int32) for fill in (0, -1))
     state, arc = (torch.full((size, frames), fill, dtype=torch.int8) for fill in (-1, 0))
-    native.graph_best_path(score, place, state, arc, via)
+    native.graph_best_path(score, place, state, arc, via, _budget(batch))
     return score, place, state, arc, via
