@@ -38,12 +38,29 @@ class AlignedRecording(NamedTuple):
     spoken: SpokenText
 
 
+def check_files(audio: str | Path, text: str | Path, channel: int | None = None, encoding: str | None = None) -> None:
+    """Look at a recording and its text before the model is loaded, which takes longer.
+
+    Args:
+        audio: The audio file.
+        text: The text's file.
+        channel: The channel, from 0; None takes the mean of all.
+        encoding: Of the text; see `read_text`.
+
+    Raises:
+        WildCTCError: One of them cannot be used.
+    """
+    read_text(text, encoding)
+    next(iter(open_recording(audio, channel=channel).blocks), None)
+
+
 def align_recording(
     model: LongModel,
     audio: str | Path,
     text: str | Path,
     *,
     channel: int | None = None,
+    encoding: str | None = None,
     romanize: Callable[[str], str] | None = None,
     prices: Prices = PRICES,
     least: float = LEAST_FOUND,
@@ -55,6 +72,7 @@ def align_recording(
         audio: The audio file.
         text: The text: plain, SubRip or WebVTT.
         channel: The channel, from 0; None takes the mean of all.
+        encoding: Of the text; see `read_text`.
         romanize: Applied to each word of the text.
         prices: What wildcards cost.
         least: The share of the text that must be found in the audio.
@@ -65,7 +83,7 @@ def align_recording(
     Raises:
         WildCTCError: A file cannot be used, the model hears nothing, or the text is of another recording.
     """
-    written = read_text(text)  # first: it takes no time, unlike the audio
+    written = read_text(text, encoding)  # first: it takes no time, unlike the audio
     spoken = as_spoken(written, model.units, romanize)
     sound = open_recording(audio, channel=channel)
     logits = long_logits(model, sound)
