@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--hours", type=float, default=1.0, help="of speech (default 1)")
     parser.add_argument("--recipe", default="harper-valley")
+    parser.add_argument("--epochs", type=int, default=14, help="default 14")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, help="train these only")
     options = parser.parse_args()
@@ -89,7 +90,8 @@ def train(options: argparse.Namespace, out: Path, case: str) -> None:
     data, run = out / "data" / case, out / "runs" / case / f"seed{options.seed}"
     files = ["--data.dir", data, "--data.train", "train.jsonl", "--data.dev", "dev.jsonl"]
     cache = out / "features"
-    wildctc("train", options.recipe, *files, "--data.cache", cache, "--seed", options.seed, "--out", run)
+    files += ["--data.cache", cache, "--training.epochs", options.epochs, "--training.ctc_epochs", 0]
+    wildctc("train", options.recipe, *files, "--seed", options.seed, "--out", run)
     if not (run / "hyp" / "test.jsonl").exists():
         wildctc("decode", run, data / "test.jsonl", "--cache", cache)
 

@@ -38,7 +38,7 @@ def register(add: Add) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from wildctc.files import check_writable, write_text
-    from wildctc.longform.formats import FORMATS, to_text
+    from wildctc.longform.formats import FORMATS, summary, to_text
     from wildctc.longform.recording import align_recording, check_files
     from wildctc.longform.written import romanizer
 
@@ -55,11 +55,7 @@ def run(options: argparse.Namespace) -> None:
     )  # fmt: skip
     for output in map(Path, options.output):
         write_text(output, FORMATS[output.suffix.lower()](found.alignment))
-    text = to_text(found.alignment)
-    if options.output or options.audit:
-        print(text.split("\n", 1)[0])
-    else:
-        print(text, end="")
+    print((summary if options.output or options.audit else to_text)(found.alignment), end="")
     if options.output:
         print(", ".join(options.output))
     if options.audit:

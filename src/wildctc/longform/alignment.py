@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import NamedTuple, Protocol
 
@@ -309,6 +309,18 @@ def _words(
         start, end = (found.time(frame) for frame in (frames[said[0]][0], frames[said[-1]][1]))
         sure = sum(confidences[part] * size for part, size in zip(mine, sizes, strict=True)) / sum(sizes)
         words.append(AlignedWrittenWord(word.text, start, end, round(sure, 4), there, word.block, word.ends_sentence))
+    return _beside_their_block(words)
+
+
+def _beside_their_block(words: list[AlignedWrittenWord]) -> list[AlignedWrittenWord]:
+    """Give words that have no time of their own, and begin a block, the time of its next word: not that of the last."""
+    leading: list[bool] = []
+    for before, word in pairwise([None, *words]):
+        begins = before is None or before.block != word.block
+        leading.append(word.confidence is None and (begins or leading[-1]))
+    for k in reversed(range(len(words) - 1)):
+        if leading[k] and words[k + 1].block == words[k].block:
+            words[k] = replace(words[k], start=words[k + 1].start, end=words[k + 1].start)
     return words
 
 

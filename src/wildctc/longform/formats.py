@@ -16,14 +16,14 @@ from wildctc.recognizer.transcription import Transcript, Word
 from wildctc.terminal import printable, table
 
 
-def to_text(found: LongAlignment) -> str:
-    """Format an alignment for a terminal: how much was found, and where text and speech differ.
+def summary(found: LongAlignment) -> str:
+    """Say how much of a text was found, and how the path was looked for if it may not be the best of all.
 
     Args:
         found: The alignment.
 
     Returns:
-        Lines.
+        One or two lines.
     """
     words = [w for w in found.words if w.confidence is not None]
     read = sum(w.read for w in words)
@@ -34,13 +34,26 @@ def to_text(found: LongAlignment) -> str:
     ]
     if found.band is not None:
         lines.append(f"The path was kept to a band of {found.band:,} letters: there can be a better one outside.")
+    return "\n".join(lines) + "\n"
+
+
+def to_text(found: LongAlignment) -> str:
+    """Format an alignment for a terminal: how much was found, and where text and speech differ.
+
+    Args:
+        found: The alignment.
+
+    Returns:
+        Lines.
+    """
+    text = summary(found)
     if found.differences:
         rows = [
             [f"{d.start:.2f}", f"{d.end:.2f}", d.kind, printable(_short(d.written)), printable(_short(d.heard))]
             for d in found.differences
         ]
-        lines.append(table(["from", "to", "", "in the text", "heard"], rows))
-    return "\n".join(lines) + "\n"
+        text += table(["from", "to", "", "in the text", "heard"], rows) + "\n"
+    return text
 
 
 def _short(text: str, limit: int = 50) -> str:

@@ -142,7 +142,7 @@ def segment_files(
                     model, pair.audio, pair.text, channel=channel, encoding=encoding, romanize=romanize, least=least
                 ).alignment
                 segments, report = cut(found, pair, cutting)
-                yield [{"id": pair.id, "report": report, "segments": segments}]
+                yield [{"id": pair.id, "report": report, "band": found.band, "segments": segments}]
             except MissingExtra:
                 raise
             except (WildCTCError, OSError, MemoryError) as error:
