@@ -93,7 +93,7 @@ def train(options: argparse.Namespace, out: Path, case: str) -> None:
     files += ["--data.cache", cache, "--training.epochs", options.epochs, "--training.ctc_epochs", 0]
     wildctc("train", options.recipe, *files, "--seed", options.seed, "--out", run)
     if not (run / "hyp" / "test.jsonl").exists():
-        wildctc("decode", run, data / "test.jsonl", "--cache", cache)
+        wildctc("decode", run, data / "test.jsonl", "--cache", cache, "--beam", 1)
 
 
 if __name__ == "__main__":

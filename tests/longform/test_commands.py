@@ -15,7 +15,7 @@ from support.tones import RATE, make_corpus, read_rows, say, sentence
 from wildctc.audio.resampling import resample
 from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
-from wildctc.longform import alignment
+from wildctc.longform import alignment, recording
 from wildctc.longform.formats import to_text
 from wildctc.longform.recording import align_recording
 from wildctc.recognizer.model import Recognizer
@@ -258,12 +258,36 @@ def test_text_of_another_recording_is_said_so(made, capsys):
     assert "of the text was found in the audio: is" in refuse(made, capsys, folder / "quiet.wav", folder / "other.txt")
 
 
-def test_a_text_ten_times_too_long_is_aligned_or_refused_with_a_reason(made, capsys):
+def test_a_text_ten_times_too_long_is_refused_before_anything_is_computed(made, capsys, monkeypatch):
     folder = made["folder"]
     rng = np.random.default_rng(9)
-    other = "\n".join(" ".join(sentence(rng) for _ in range(4)) for _ in range(5 * len(made["lines"])))
+    other = "\n".join(" ".join(sentence(rng) for _ in range(4)) for _ in range(25 * len(made["lines"])))
     (folder / "ten.txt").write_text(other + "\n" + "\n".join(made["lines"]) + "\n" + other)
-    assert "of the text was found in the audio" in refuse(made, capsys, folder / "rec.wav", folder / "ten.txt")
+    monkeypatch.setattr(recording, "long_logits", None)
+    assert "can have been read; give the part of the text" in refuse(
+        made, capsys, folder / "rec.wav", folder / "ten.txt"
+    )
+
+
+def test_a_text_nine_times_too_long_is_refused_for_what_was_found(made, capsys):
+    folder = made["folder"]
+    rng = np.random.default_rng(9)
+    other = "\n".join(" ".join(sentence(rng) for _ in range(4)) for _ in range(2 * len(made["lines"])))
+    (folder / "nine.txt").write_text(other + "\n" + "\n".join(made["lines"]) + "\n" + other)
+    assert "of the text was found in the audio" in refuse(made, capsys, folder / "rec.wav", folder / "nine.txt")
+
+
+def test_a_chapter_that_was_not_read_moves_nothing_else(made):
+    folder, lines = made["folder"], made["lines"]
+    rng = np.random.default_rng(5)
+    chapter = [f"{sentence(rng)} {sentence(rng)}." for _ in range(60)]
+    (folder / "chapter.txt").write_text("\n".join(lines[:20] + chapter + lines[20:]))
+    found = align_recording(made["model"], folder / "rec.wav", folder / "chapter.txt").alignment
+    groups = sentences(found)
+    words = [word for group in groups[:20] + groups[80:] for word in group]
+    expected = made["found"].words
+    moved = sum(abs(a.start - b.start) > 0.25 for a, b in zip(words, expected, strict=True) if b.read)
+    assert moved <= 0.05 * len(words)
 
 
 def test_silence_noise_and_damaged_files_get_a_clear_answer(made, capsys):

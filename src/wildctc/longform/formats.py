@@ -27,10 +27,9 @@ def summary(found: LongAlignment) -> str:
     """
     words = [w for w in found.words if w.confidence is not None]
     read = sum(w.read for w in words)
-    other = sum(d.end - d.start for d in found.differences if d.heard)
     lines = [
         f"{found.audio}: {read:,} of {len(words):,} words were read ({found.found:.0%} of the text beyond doubt); "
-        f"{other:,.1f} of {found.duration:,.1f} s have speech that is not in the text"
+        f"{found.unwritten:,.1f} of {found.duration:,.1f} s have speech that is not in the text"
     ]
     if found.band is not None:
         lines.append(f"The path was kept to a band of {found.band:,} letters: there can be a better one outside.")

@@ -183,9 +183,8 @@ def cut(found: LongAlignment, pair: Pair, cutting: Cutting) -> tuple[list[dict[s
             doubtful += piece.end - piece.start
         else:
             rows.append(_row(found, piece, pair, sure, len(rows)))
-    speech = sum(d.end - d.start for d in found.differences if d.heard)
     report: dict[str, float] = {"seconds": found.duration, "kept": sum(row["duration"] for row in rows)}
-    report |= {"not_in_text": speech, "doubtful": doubtful, "too_short": short}
+    report |= {"not_in_text": found.unwritten, "doubtful": doubtful, "too_short": short}
     report["pauses"] = max(0.0, found.duration - sum(list(report.values())[1:]))
     report = {name: round(value, 2) for name, value in report.items()}
     report |= {"segments": len(rows), "words": sum(w.confidence is not None for w in found.words)}
