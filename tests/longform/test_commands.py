@@ -207,7 +207,7 @@ def test_a_killed_call_goes_on_with_the_next_file_to_the_same_segments(made):
     assert main([*arguments, str(folder / "whole")]) == 0
     process = subprocess.Popen([sys.executable, "-m", "wildctc", *arguments, str(folder / "killed")])
     partial = folder / "killed" / "files.jsonl.0.partial"
-    while process.poll() is None and (not partial.exists() or partial.read_bytes().count(b"\n\n") < 1):
+    while process.poll() is None and (not partial.exists() or partial.read_bytes().count(b"\n\n") < 2):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from wildctc.recognizer.subtitles import Cue, cues, show_groups, srt_of, vtt_of
 from wildctc.recognizer.textgrid import Interval, to_textgrid
 from wildctc.recognizer.transcription import Transcript, Word
 from wildctc.terminal import printable, table
+
+_LEAST_READ = 1 / 3  # of the letters of a subtitle: they often say in other words what was said
 
 
 def summary(found: LongAlignment) -> str:
@@ -81,23 +84,28 @@ def to_json(found: LongAlignment) -> str:
 
 
 def subtitles(found: LongAlignment) -> list[Cue]:
-    """Show the words that were read as subtitles.
+    """Show the text as subtitles.
 
     Args:
         found: The alignment.
 
     Returns:
-        If the text was subtitles, each of them at its new time; otherwise new ones. What was not read is left out.
+        If the text was subtitles, each of which a third or more was read, whole and at its new time; otherwise new ones
+        of the words that were read.
     """
-    words = [(Word(w.text, w.start, w.end), w.block) for w in found.words if w.read or w.confidence is None]
     if not found.subtitles:
-        return cues(Transcript("", [word for word, _ in words], 0.0, found.duration))
-    spoken = {w.block for w in found.words if w.read}
-    groups: dict[int, list[Word]] = {}
-    for word, block in words:
-        if block in spoken:
-            groups.setdefault(block, []).append(word)
-    return show_groups(list(groups.values()), found.duration)
+        words = [Word(w.text, w.start, w.end) for w in found.words if w.read or w.confidence is None]
+        return cues(Transcript("", words, 0.0, found.duration))
+    groups = []
+    for _, block in groupby(found.words, key=lambda word: word.block):
+        words_of_it = list(block)
+        read = [w for w in words_of_it if w.read]
+        letters = sum(len(w.text) for w in words_of_it if w.confidence is not None)
+        if read and sum(len(w.text) for w in read) >= _LEAST_READ * letters:
+            start, end = read[0].start, read[-1].end
+            times = [[min(max(second, start), end) for second in (w.start, w.end)] for w in words_of_it]
+            groups.append([Word(w.text, *time) for w, time in zip(words_of_it, times, strict=True)])
+    return show_groups(groups, found.duration)
 
 
 def _tiers(found: LongAlignment) -> dict[str, Sequence[Interval]]:
