@@ -30,7 +30,8 @@ _FREE_ON_RESUME = {
 # Settings where 0 switches something off. All other numbers, except those of a schedule, must be greater.
 _MAY_BE_ZERO = (
     "seed", "data.max_bad", "data.workers", "data.feature_workers", "encoder.dropout", "spec_augment.",
-    "optimizer.warmup_steps", "optimizer.weight_decay", "training.ctc_epochs",
+    "optimizer.warmup_steps", "optimizer.weight_decay", "training.ctc_epochs", "label_smoothing.weight",
+    "cr_ctc.weight",
 )  # fmt: skip
 
 
@@ -293,6 +294,15 @@ def validate(config: Config) -> None:
         raise WildCTCError(
             f"training.ctc_epochs ({config.training.ctc_epochs}) must be less than training.epochs "
             f"({config.training.epochs}): nothing would be trained with the criterion; lower --training.ctc_epochs"
+        )
+    for key, share in (("label_smoothing", config.label_smoothing), ("inter_ctc", config.inter_ctc)):
+        if share.weight >= 1:
+            raise WildCTCError(f"{key}.weight is a share of the loss, less than 1, got {share.weight}")
+    layers = config.inter_ctc.layers or []
+    if layers != sorted({layer for layer in layers if 1 <= layer < config.encoder.blocks}):
+        raise WildCTCError(
+            f"inter_ctc.layers must be ascending and from 1 to encoder.blocks − 1 = {config.encoder.blocks - 1}, got "
+            f"{' '.join(map(str, layers))}"
         )
     if config.encoder.subsampling not in (1, 2, 4):
         raise WildCTCError(f"encoder.subsampling must be 1, 2 or 4, got {config.encoder.subsampling}")
