@@ -81,6 +81,23 @@ def add_manifest_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_dev_options(parser: argparse.ArgumentParser, beam: int, about_beam: str) -> None:
+    """Add what a command that learns something about a model on dev needs: RUN, MANIFEST, and how it is decoded.
+
+    Args:
+        parser: of the command.
+        beam: The default of --beam.
+        about_beam: What --beam is, in a few words.
+    """
+    parser.add_argument("run_folder", metavar="RUN", help="a run's folder, or a model folder")
+    add_manifest_options(parser)
+    parser.add_argument("--beam", type=int, default=beam, help=f"{about_beam} (default {beam})")
+    parser.add_argument("--cache", metavar="DIR", help="folder of computed features")
+    add_workers_option(parser)
+    add_trust_option(parser)
+    add_limit_option(parser)
+
+
 def add_workers_option(parser: argparse.ArgumentParser) -> None:
     """Add the option that says how many processes compute features.
 

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from wildctc.commands.options import (
-    Add,
-    add_limit_option,
-    add_manifest_options,
-    add_trust_option,
-    add_workers_option,
-    load_model,
-)
+from wildctc.commands.options import Add, add_dev_options, load_model
 from wildctc.errors import WildCTCError
 
 
 def register(add: Add) -> None:
     p = add("tune", run, "Choose the weight of a language model on dev.")
-    p.add_argument("run_folder", metavar="RUN", help="a run's folder, or a model folder")
-    add_manifest_options(p)
+    add_dev_options(p, 50, "texts to choose from")
     p.add_argument("--lm", metavar="FILE", required=True, help="n-gram model: ARPA, or KenLM's binary")
-    p.add_argument("--beam", type=int, default=50, help="texts to choose from (default 50)")
-    p.add_argument("--cache", metavar="DIR", help="folder of computed features")
-    add_workers_option(p)
-    add_trust_option(p)
-    add_limit_option(p)
 
 
 def run(options: argparse.Namespace) -> None:
