@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from wildctc.corpora.utterance import Utterance
 
 
+SINGULAR = {"utterances": "utterance", "issues": "issue", "hypotheses": "hypothesis"}
+
+
 def register(add: Add) -> None:
     p = add("convert", run, "Convert a manifest, hypotheses or a probe's issues: JSON lines, CSV or TSV.")
     p.add_argument("input", metavar="IN", help="a manifest (lhotse cuts too), hypotheses, or a probe")
@@ -35,13 +38,13 @@ def run(options: argparse.Namespace) -> None:
     what, rows = _read(Path(options.input), options.least)
     text = table_text(rows, output) if is_table(output) else "".join(map(row_line, rows))
     write_text(output, text)
-    print(f"{output}: {len(rows):,} {what}")
+    print(f"{output}: {len(rows):,} {what if len(rows) != 1 else SINGULAR[what]}")
 
 
 def _read(path: Path, least: float) -> tuple[str, list[dict[str, Any]]]:
     """What kind of rows a file has, and the rows, flat."""
     from wildctc.corpora.manifest import read_utterances
-    from wildctc.json_lines import read_rows
+    from wildctc.json_lines import is_table, read_rows
     from wildctc.scoring.hypotheses import read_hyp_file
 
     first = next((row for _, row in read_rows(path)), None)
@@ -53,6 +56,12 @@ def _read(path: Path, least: float) -> tuple[str, list[dict[str, Any]]]:
         return "issues", list(_issues(path, least))
     if "score" in first and "written" in first:
         return "issues", [row for _, row in read_rows(path)]
+    if is_table(path) and "id" not in first:
+        names = ", ".join(first)
+        raise WildCTCError(
+            f"{path}: its columns are {names}; a manifest has audio and text, hypotheses have id and text. Name them "
+            "so in the first line, or see the sources of `wildctc prepare --help`"
+        )
     read_hyp_file(path)  # which names what is wrong
     return "hypotheses", [row for _, row in read_rows(path)]
 

@@ -135,6 +135,8 @@ def add_rescoring_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--word-score", type=float, default=0.0, help="added for each word (default 0)")
     parser.add_argument("--hotwords", metavar="FILE", help="words or phrases that are expected, one on each line")
     parser.add_argument("--boost", type=float, default=3.0, help="added for each hotword in a text (default 3)")
+    parser.add_argument("--lexicon", metavar="FILE", help="words that are expected, the first on each line")
+    parser.add_argument("--outside", type=float, default=-10.0, help="added for each other word (default -10)")
 
 
 def rescorer(options: argparse.Namespace) -> Rescorer | None:
@@ -146,22 +148,43 @@ def rescorer(options: argparse.Namespace) -> Rescorer | None:
     Returns:
         The rescorer; None if no option asks for one.
     """
-    if options.lm is None and options.hotwords is None and not options.word_score:
+    if options.lm is None and options.hotwords is None and options.lexicon is None and not options.word_score:
         return None
-    from wildctc.json_lines import read_lines
     from wildctc.recognizer.language_model import LanguageModel, Rescorer
 
     if options.beam == 1:
-        raise WildCTCError("--lm, --word-score and --hotwords choose among the texts of a beam; --beam 1 has one text")
-    hotwords: tuple[str, ...] = ()
-    if options.hotwords is not None:
-        lines = (" ".join(line.split()) for _, line in read_lines(options.hotwords))
-        hotwords = tuple(dict.fromkeys(line for line in lines if line))
-        if not hotwords:
-            raise WildCTCError(f"{options.hotwords}: no hotwords in it")
+        raise WildCTCError(
+            "--lm, --word-score, --hotwords and --lexicon choose among the texts of a beam; --beam 1 has one text"
+        )
+    hotwords = read_list(options.hotwords, "hotwords")
+    lexicon = frozenset(line.split()[0] for line in read_list(options.lexicon, "words"))
     lm = LanguageModel(options.lm) if options.lm is not None else None
     weight = options.lm_weight if lm else 0.0
-    return Rescorer(lm, weight, options.word_score, hotwords, options.boost if hotwords else 0.0)
+    boost, outside = options.boost if hotwords else 0.0, options.outside if lexicon else 0.0
+    return Rescorer(lm, weight, options.word_score, hotwords, boost, lexicon, outside)
+
+
+def read_list(path: str | None, what: str) -> tuple[str, ...]:
+    """Read words or phrases, one on each line.
+
+    Args:
+        path: The file; None: there is none.
+        what: What it has, for the message.
+
+    Returns:
+        The lines with single spaces, each once, without empty ones; nothing without a file.
+
+    Raises:
+        WildCTCError: There is nothing in the file.
+    """
+    if path is None:
+        return ()
+    from wildctc.json_lines import read_lines
+
+    found = tuple(dict.fromkeys(text for _, line in read_lines(path) if (text := " ".join(line.split()))))
+    if not found:
+        raise WildCTCError(f"{path}: no {what} in it")
+    return found
 
 
 def add_variants_option(parser: argparse.ArgumentParser, *names: str) -> None:
