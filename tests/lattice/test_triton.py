@@ -18,7 +18,7 @@ from support.batches import FAMILIES, KINDS, Batch, draw_batch
 from support.golden_k2 import CASES, GOLDEN
 
 from wildctc import Wildcards, wildcard_align, wildcard_ctc_loss, wildcard_posteriors
-from wildctc.lattice import backends, triton_backend, triton_ops
+from wildctc.lattice import backends, triton_backend, triton_batch, triton_ops
 from wildctc.lattice.arcs import Lattice, as_lattice
 
 HERE = Path(__file__).parent
@@ -195,7 +195,9 @@ def test_utterances_may_share_a_program_or_not(monkeypatch):
     batch = draw_batch(np.random.default_rng(3), "TW", size=5, frames=9, tokens=4, outputs=5)
     together = step(batch, "triton")
     for group in (1, 2):
-        monkeypatch.setattr(triton_backend, "_group", lambda kernel, block, group=group: group)
+        spread = {"GROUP": group, "TILE": 8, "num_warps": 1}
+        monkeypatch.setattr(triton_backend, "tiling", lambda *_, spread=spread: spread)
+        monkeypatch.setattr(triton_batch, "tiling", lambda *_, spread=spread: spread)
         for found, wanted in zip(step(batch, "triton"), together, strict=True):
             assert torch.equal(found, wanted)
 
@@ -283,10 +285,10 @@ def test_gradients_twice_and_in_deterministic_mode():
 def test_states_are_kept_only_for_a_gradient():
     batch = draw_batch(np.random.default_rng(9), "TW", size=3, frames=8, tokens=3, outputs=5, full_lengths=True)
     lattice: Lattice = as_lattice(**batch.arguments())
-    (loss, kept), (same, not_kept) = (triton_backend.forward(lattice, keep) for keep in (True, False))
-    assert torch.equal(loss, same)
-    assert kept.alphas.numel() == 9 * 3 * 3 * 4  # frames and one, states, utterances, positions
-    assert not_kept.alphas.numel() == 0
+    kept, not_kept = (triton_backend.forward(lattice, keep) for keep in (True, False))
+    assert torch.equal(kept.losses, not_kept.losses)
+    assert {x.numel() for x in kept.states} == {3 * 3 * 3 * 4}  # rows, states, utterances, positions
+    assert not any(x.numel() for x in not_kept.states)
 
 
 # ----------------------------------------------------------------------------------------- what a GPU would be given
