@@ -19,6 +19,7 @@ from wildctc.lattice.triton_batch import (
     exponent_dtype,
     has_words,
     kernels,
+    lanes,
     log_others,
     longest_transcript,
     num_positions,
@@ -113,8 +114,10 @@ def forward(lattice: Lattice, keep: bool) -> Passed:
         graphs = pack(lattice, dtype, scaled=True)
         emitted = emissions(lattice, graphs, dtype, tokens=True)
         if size:
-            flags = tiling(kernel, lattice)
-            kernel.sweep_in_tiles[(-(-size // flags["GROUP"]) * (2 if keep else 1),)](
+            in_registers = lanes(kernel, lattice)
+            flags = in_registers or tiling(kernel, lattice)
+            sweep = kernel.sweep_in_registers if in_registers else kernel.sweep_in_tiles
+            sweep[(-(-size // flags["GROUP"]) * (2 if keep else 1),)](
                 *_read_by_recursion(lattice, graphs, emitted, graphs.readable),
                 *alphas,
                 *betas,
@@ -123,9 +126,9 @@ def forward(lattice: Lattice, keep: bool) -> Passed:
                 length,
                 size,
                 num_positions(lattice),
-                every,
                 marks,
                 BOTH=keep,
+                EVERY=every,
                 STARS=num_states(lattice) == 3,
                 WORDS=has_words(lattice),
                 **flags,
@@ -255,7 +258,6 @@ def _posteriors(
         length,
         size,
         positions,
-        every,
         marks,
         segments,
         widest,
@@ -265,6 +267,7 @@ def _posteriors(
         COUNT_BYPASS=by_segment[0] is not None,
         COUNT_LOOP=by_segment[1] is not None,
         COUNT_WORD=by_segment[2] is not None,
+        EVERY=every,
         **flags,
     )
     for family, (count, part) in enumerate(zip(counts, by_segment, strict=True)):
@@ -281,11 +284,11 @@ def _posteriors(
                 count,
                 count.shape[-1],
                 size,
-                every,
                 segments,
                 0 if family == 1 else 1,
                 EACH=count.dim() == 2,
                 WORD=family == 2,
+                EVERY=every,
                 **flags,
             )
     return occupied

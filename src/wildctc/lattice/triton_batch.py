@@ -11,6 +11,8 @@ from wildctc.lattice.arcs import Lattice, each_arc
 from wildctc.lattice.checks import on_device
 
 _TILE = 1024  # positions
+# positions of a lane, at most: what the registers of a thread hold without spilling (see docs/gpu.md)
+_MOST_PLAIN, _MOST_WITH_WILDCARDS = 8, 4
 
 
 class Graphs(NamedTuple):
@@ -169,6 +171,28 @@ def tiling(kernel: Any, lattice: Lattice) -> dict[str, int]:
     # on a GPU enough utterances for a warp; many for the interpreter, which is slow to start a program
     group = min(64 if kernel.INTERPRETED else max(1, 32 // tile), power_above(max(lattice.logits.shape[1], 1)))
     return {"GROUP": group, "TILE": tile, "num_warps": max(1, min(16, group * tile // 64))}
+
+
+def lanes(kernel: Any, lattice: Lattice) -> dict[str, int] | None:
+    """Choose how the positions are spread over the registers of a warp.
+
+    Args:
+        kernel: The kernels.
+        lattice: The batch.
+
+    Returns:
+        GROUP, the utterances of a program, LANES, its threads for each, EACH, the positions of a thread, and num_warps;
+        None if there are too many positions.
+    """
+    positions = max(8, power_above(longest_transcript(lattice) + 1))
+    width = 32 if kernel.INTERPRETED else kernel.warp_size()
+    each = max(1, positions // width)
+    most = _MOST_PLAIN if num_states(lattice) == 2 else _MOST_WITH_WILDCARDS
+    if each > most // (2 if lattice.logits.dtype == torch.float64 else 1):
+        return None
+    of_an_utterance = positions // each
+    group = min(64 if kernel.INTERPRETED else width // of_an_utterance, power_above(max(lattice.logits.shape[1], 1)))
+    return {"GROUP": group, "LANES": of_an_utterance, "EACH": each, "num_warps": 1}
 
 
 def pack(lattice: Lattice, dtype: torch.dtype, scaled: bool) -> Graphs:

@@ -1,7 +1,7 @@
-"""Posteriors in Triton: all segments of `every` frames at the same time, from the rows that the sweep left.
+"""Posteriors in Triton: all segments of EVERY frames at the same time, from the rows that the sweep left.
 
 A program computes the alphas of its segment again, from the row kept at its start, into memory of its own; then it
-goes back from the betas at its end, and multiplies. So no more than every `every`-th row is ever kept.
+goes back from the betas at its end, and multiplies. So no more than every EVERY-th row is ever kept.
 """
 
 import triton
@@ -56,10 +56,10 @@ def _count(counts, at, mask, started, either, weight, in_star, unit, share):
 def posteriors(
     sounds, silence_of, others_of, log_others, frames_of, tokens_of, first, usable, labels, arcs_m, arcs_e, word_start,
     word_end, alpha_m, alpha_e, beta_m, beta_e, likelihood_e, scratch_m, scratch_e, occupancy, shares, silences, stars,
-    bypass_counts, loop_counts, word_counts, T, N, P, every, marks, segments, widest,
+    bypass_counts, loop_counts, word_counts, T, N, P, marks, segments, widest,
     STARS: tl.constexpr, WORDS: tl.constexpr, OCCUPANCY: tl.constexpr,
     COUNT_BYPASS: tl.constexpr, COUNT_LOOP: tl.constexpr, COUNT_WORD: tl.constexpr,
-    GROUP: tl.constexpr, TILE: tl.constexpr,
+    GROUP: tl.constexpr, TILE: tl.constexpr, EVERY: tl.constexpr,
 ):  # fmt: skip
     """For each frame: occupancies of each token, of blank and of ★; for each segment and arc: the expected count.
 
@@ -73,7 +73,7 @@ def posteriors(
     """
     states: tl.constexpr = 3 if STARS else 2
     g = tl.arange(0, GROUP).to(tl.int64)[:, None]
-    own = (tl.program_id(0).to(tl.int64) * GROUP + g) * (every + 3) * states * widest
+    own = (tl.program_id(0).to(tl.int64) * GROUP + g) * (EVERY + 3) * states * widest
     mine = scratch_m, scratch_e
     graph = labels, arcs_m, arcs_e, P, word_start, word_end
     star_score = tl.load(log_others)
@@ -87,15 +87,15 @@ def posteriors(
         place = tl.load(first + n, there, 0)
         frames = tl.load(frames_of + n, there, 0)
         unit = tl.load(likelihood_e + n, there, 0)
-        began = segment * every
-        length = tl.minimum(tl.maximum(frames - began, 0), every)
+        began = segment * EVERY
+        length = tl.minimum(tl.maximum(frames - began, 0), EVERY)
         there = length > 0
         row = states * width
         kept = place * (marks + 2) * states
         sound = sounds + place * T + began * width
-        widest_here, longest = tl.max(tl.where(there, width, 0)), tl.max(length)
+        widest_here, longest = tl.max(tl.where(there, width, 0)), tl.max(length).to(tl.int32)
         ends_here = began + length == frames
-        betas = own + (every + 1 + length % 2) * row
+        betas = own + (EVERY + 1 + length % 2) * row
         tl.debug_barrier()  # the rows of the item before are no longer read
         for tile in range(0, widest_here, TILE):
             k = tile + tl.arange(0, TILE).to(tl.int64)[None, :]
@@ -120,7 +120,7 @@ def posteriors(
             at = n * T + began + i
             blank, star = emission_of(silence_of, others_of, at, star_score, running)
             alphas, before = own + (i + 1) * row, own + i * row
-            old, new = own + (every + 1 + (i + 1) % 2) * row, own + (every + 1 + i % 2) * row
+            old, new = own + (EVERY + 1 + (i + 1) % 2) * row, own + (EVERY + 1 + i % 2) * row
             tl.debug_barrier()
             in_b = tl.zeros((GROUP, TILE), sounds.dtype.element_ty)
             in_y, in_s = in_b, in_b
@@ -179,8 +179,8 @@ def posteriors(
 
 @triton.jit(do_not_specialize=VARYING)
 def add_counts(
-    frames_of, tokens_of, first, usable, words, starts, word_start, counts, result, result_n, N, every, segments, shift,
-    EACH: tl.constexpr, WORD: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
+    frames_of, tokens_of, first, usable, words, starts, word_start, counts, result, result_n, N, segments, shift,
+    EACH: tl.constexpr, WORD: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr, EVERY: tl.constexpr,
 ):  # fmt: skip
     """Add up the counts of the segments. EACH: the count of each arc; otherwise one of all arcs of an utterance.
 
@@ -190,7 +190,7 @@ def add_counts(
     there = tl.load(usable + n, n < N, 0) != 0
     width = tl.load(tokens_of + n, there, -1) + 1
     place = tl.load(first + n, there, 0)
-    used = (tl.load(frames_of + n, there, 0) + every - 1) // every
+    used = (tl.load(frames_of + n, there, 0) + EVERY - 1) // EVERY
     whole = tl.zeros((GROUP, TILE), counts.dtype.element_ty)
     for tile in range(0, tl.max(width), TILE):
         k = tile + tl.arange(0, TILE).to(tl.int64)[None, :]
