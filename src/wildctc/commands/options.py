@@ -315,6 +315,9 @@ def add_long_options(parser: argparse.ArgumentParser) -> None:
     """
     parser.add_argument("--channel", type=int, metavar="N", help="take channel N, counted from 0 (default: mix all)")
     parser.add_argument(
+        "--encoding", metavar="NAME", help="of the text, such as cp1252 (default: UTF-8, or what its first bytes say)"
+    )
+    parser.add_argument(
         "--least", type=float, default=0.2, metavar="SHARE",
         help="of the text that must be found in the audio (default 0.2); less is an error",
     )  # fmt: skip
