@@ -12,11 +12,10 @@ saves. Every key is pressed, and the decision that the page stored must be the t
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from difflib import SequenceMatcher
-from itertools import permutations
+from itertools import permutations, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,7 @@ def plan(window: Window, truth: str) -> list[str]:
 
 
 class Field:
-    """The text field of a fix, as far as keys need it: its text, the caret, and where findings are that were not used."""
+    """The text field of a fix, as far as keys need it: its text, the caret, and where unused findings are."""
 
     def __init__(self, text: str, issues: list[dict[str, Any]]) -> None:
         self.text, self.issues = text, issues
@@ -199,8 +198,12 @@ def from_start(old: str, new: str) -> list[list[str]]:
 
 def common(old: str, new: str) -> tuple[int, int]:
     """How many characters are the same at the start and, of the rest, at the end."""
-    same = len(os.path.commonprefix([old, new]))
-    return same, len(os.path.commonprefix([old[same:][::-1], new[same:][::-1]]))
+    same = alike(old, new)
+    return same, alike(old[same:][::-1], new[same:][::-1])
+
+
+def alike(old: str, new: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
 
 
 def press(text: str) -> list[str]:

@@ -30,6 +30,8 @@ const wildctc = {
   },
 };
 
+const isServed = () => document.documentElement.dataset.server !== undefined;
+
 // Load a script from the report's folder. Resolves when it has run.
 function loadScript(address) {
   if (!underway.has(address)) underway.set(address, new Promise((resolve, reject) => {
@@ -42,7 +44,8 @@ function loadScript(address) {
     };
     script.onerror = () => {
       underway.delete(address);
-      reject(new Error(`${address} cannot be read: is the folder of the report complete?`));
+      const advice = isServed() ? "does the server still run" : "is the folder of the report complete";
+      reject(new Error(`${address} cannot be read: ${advice}? Choose the utterance again.`));
     };
     document.head.append(script);
   }));
