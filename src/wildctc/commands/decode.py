@@ -51,7 +51,7 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.corpora.manifest import load_manifest
+    from wildctc.corpora.shards import load_utterances
     from wildctc.distributed import process_group
     from wildctc.recognizer.batch import decode_manifest
     from wildctc.scoring.error_rates import score
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
     chooses = rescorer(options)
     with process_group() as processes:
         model, folder = load_model_or_last(options)
-        utterances = load_manifest(options.manifest, options.split, options.audio_root)
+        utterances = load_utterances(options.manifest, options.split, options.audio_root)
         utterances = add_texts(utterances, options.also) if options.also else utterances
         name = options.split or Path(options.manifest).name.split(".")[0]
         output = Path(options.output) if options.output else Path(options.run_folder) / folder / f"{name}.jsonl"

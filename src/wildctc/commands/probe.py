@@ -52,7 +52,7 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.corpora.manifest import load_manifest
+    from wildctc.corpora.shards import load_utterances
     from wildctc.distributed import process_group
     from wildctc.probe.runner import probe_manifest
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError(f"--workers must be at least 0, got {options.workers}")
     with process_group() as processes:
         model, settings = _model(options)
-        utterances = with_further_texts(options, load_manifest(options.manifest, options.split, options.audio_root))
+        utterances = with_further_texts(options, load_utterances(options.manifest, options.split, options.audio_root))
         if options.keep_invisible and not model.units.normalizer.keep_invisible:
             raise WildCTCError(
                 "--keep-invisible: the model was trained without invisible characters, and its units remove them; "

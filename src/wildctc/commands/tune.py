@@ -30,8 +30,8 @@ def register(add: Add) -> None:
 def run(options: argparse.Namespace) -> None:
     from itertools import chain
 
-    from wildctc.corpora.manifest import load_manifest
     from wildctc.corpora.preparation import Rejects
+    from wildctc.corpora.shards import load_utterances
     from wildctc.recognizer.batch import logits_batches
     from wildctc.recognizer.decoding import beam_search
     from wildctc.recognizer.language_model import LanguageModel
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     if options.beam < 2:
         raise WildCTCError(f"--beam must be at least 2, got {options.beam}: a language model chooses among texts")
     lm, model = LanguageModel(options.lm), load_model(options)
-    utterances = load_manifest(options.manifest, options.split, options.audio_root)
+    utterances = load_utterances(options.manifest, options.split, options.audio_root)
     rejects, reader = Rejects(options.max_bad), Reader(model.units.normalizer)
     batches = logits_batches(model, utterances, rejects, cache=options.cache, workers=options.workers)
     found = tune(

@@ -22,9 +22,9 @@ from wildctc.training.build import encoder_settings, find_device, make_criterion
 from wildctc.training.config import validate
 from wildctc.training.data import make_units, read_split
 from wildctc.training.evaluation import evaluate
-from wildctc.training.loop import TRAIN_SAMPLE
 from wildctc.training.reports import WEIGHTS
 from wildctc.training.settings import Config
+from wildctc.training.steps import TRAIN_SAMPLE
 from wildctc.training.targets import Example, make_reader, make_target
 
 _SOUND = 10  # seconds of audio on which the front end is timed
