@@ -92,7 +92,7 @@ def add_manifest_options(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: of the command.
     """
-    parser.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
+    parser.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts, plain JSONL, or shards")
     parser.add_argument("--split", help="of a manifest with several splits")
     parser.add_argument(
         "--audio-root", metavar="DIR", help="where the audio is now, if its folder was moved after `wildctc prepare`"
