@@ -218,8 +218,9 @@ def _best_path(found: LongLogits, text: WrittenText, spoken: SpokenText, prices:
                 f"the text is too long for its audio: {len(spoken.texts):,} words, {found.duration:,.0f} s; "
                 "is it the text of this recording?"
             )
-        crowded = find_crowded([star.start for star in best.wildcards if star.kind == "word_bypass"], at, words)
-        words[crowded] *= _LARGER
+        unread = [star.start for star in best.wildcards if star.kind == "word_bypass"]
+        crowded = find_crowded(unread, at, words)
+        words[crowded] = np.minimum(_LARGER * words[crowded], len(unread))
         if not crowded.any() or 2 * words[crowded].sum() > len(logits):
             break
     return _Path(logits, origin, best, inside)
