@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 
 from support.tones import read_rows
 from wildctc.tensor_files import load_tensors
@@ -133,6 +134,9 @@ def assert_same_run(one: Path, other: Path, tolerance: float = 1e-4) -> None:
     for a, b in zip(read_rows(one / "metrics.jsonl"), read_rows(other / "metrics.jsonl"), strict=True):
         assert numbers(a) == pytest.approx(numbers(b), rel=tolerance, abs=tolerance)
     (tensors, state), (others, other_state) = last(one), last(other)
+    rates, other_rates = (s["criterion"].pop("rates", {"last": []}) for s in (state, other_state))
+    for a, b in zip(rates["last"], other_rates["last"], strict=True):
+        torch.testing.assert_close(torch.tensor(a), torch.tensor(b), rtol=100 * tolerance, atol=100 * tolerance)
     assert state["criterion"] == pytest.approx(other_state["criterion"], rel=tolerance, nan_ok=True)
     assert (state["step"], state["data"]) == (other_state["step"], other_state["data"])
     gradients = [name for name in tensors if name.endswith("exp_avg")]

@@ -245,6 +245,22 @@ def test_two_processes_take_the_steps_of_one(tmp_path, accumulate, train_size, d
     assert max(float((one[name] - two[name]).abs().max()) for name in weights) < 2e-3
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_two_processes_take_the_steps_of_one_with_all_that_is_added_to_the_loss(tmp_path, accumulate):
+    recipe = make_corpus(tmp_path, {"train": 12, "dev": 2})
+    added = {
+        "cr_ctc__weight": 0.2, "inter_ctc__layers": [1], "inter_ctc__weight": 0.4, "label_smoothing__weight": 0.05,
+        "encoder__blocks": 2,
+    }  # fmt: skip
+    config = plain(recipe, data__batch_seconds=5, criterion="otc-tw-em", training__epochs=2, **added)
+    config.spec_augment.freq_masks, config.spec_augment.freq_width = 2, 10  # so that the two copies differ
+    config.optimizer.accumulate = accumulate
+    train(config, tmp_path / "one")
+    in_processes(train, config, tmp_path / "two")
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+    assert read_rows(tmp_path / "one/metrics.jsonl")[0]["train_consistency"] > 0
+
+
 def test_two_processes_take_the_steps_of_one_where_transcripts_have_alternatives(tmp_path):
     recipe = make_corpus(tmp_path, {"train": 4, "dev": 1})
     rows = [

@@ -24,7 +24,6 @@ from wildctc.errors import WildCTCError
 from wildctc.features.cache import GivesFeatures
 from wildctc.files import make_folder, only_one, remove_parts, write_atomically, write_text
 from wildctc.lattice.arcs import Wildcards
-from wildctc.lattice.functional import wildcard_ctc_loss
 from wildctc.lattice.noise import NoiseRates
 from wildctc.logs import start_log
 from wildctc.progress import progress
@@ -38,6 +37,7 @@ from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
 from wildctc.training.extension import check_same_run, earlier_lengths, length_at
 from wildctc.training.lr_schedule import learning_rate
 from wildctc.training.noise import CountedArcs, percentages, share_counts
+from wildctc.training.objective import Objective, TrainedNetwork
 from wildctc.training.reports import WEIGHTS, Reports, model_card
 from wildctc.training.run_data import load_run_data
 from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder
@@ -126,6 +126,8 @@ class Trainer:
         self.epoch, self.group, self.step = 1, 0, 0  # the next optimiser step: `group` of `epoch`
         self.places: Any = None  # of the streams of shards
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0  # of this epoch so far
+        self.objective = Objective(config)
+        self.part_sums = dict.fromkeys(self.objective.names, 0.0)  # of this epoch so far
         self.history: list[Metrics] = []
         self.spent = {"loss": 0.0, "data": 0.0, "all": 0.0}  # seconds of training steps in this session
         if processes.first:
@@ -133,7 +135,8 @@ class Trainer:
         self.watch = DivergenceWatch(self.criterion, config.training.ctc_epochs, processes)
         self._restore()
         self.stats = self.model.stats
-        self.parallel = in_parallel(self.model) if processes.size > 1 else None
+        self.network = TrainedNetwork(self.model, self.objective.blocks)
+        self.parallel = in_parallel(self.network) if processes.size > 1 else None
 
     # ------------------------------------------------------------------------------------------------------- set-up
 
@@ -149,6 +152,7 @@ class Trainer:
         self.parts = self.steps.resumed_parts(state, self.processes.size)
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
         self.history, self.watch.collapsed_epochs = state["history"], state["collapsed_epochs"]
+        self.part_sums |= state.get("part_sums", {})  # older checkpoints have none
         try:
             self.criterion.load_state_dict(state["criterion"])
         except ValueError as error:
@@ -165,7 +169,7 @@ class Trainer:
             "utterances": self.utterances, "seconds": self.seconds, "history": self.history,
             "criterion": self.criterion.state_dict(), "collapsed_epochs": self.watch.collapsed_epochs,
             "data": self.data, "units": self.model.units.fingerprint(), "processes": self.processes.size,
-            "parts": self.parts,
+            "parts": self.parts, "part_sums": self.part_sums,
         }  # fmt: skip
         if (places := self.steps.places()) is not None:
             state["places"] = places
@@ -241,28 +245,33 @@ class Trainer:
         self.step += 1
         # forward and backward over this process's share
         self.optimizer.zero_grad(set_to_none=True)
-        loss = missing = 0.0
+        missing, sums = 0.0, [0.0] * (1 + len(self.part_sums))
         for share in range(step.shares):
             waited = time.perf_counter()
             batch = next(step.batches).to(self.device)
             self.spent["data"] += time.perf_counter() - waited
             torch.manual_seed(batch.seed)  # dropout
-            loss += self._backward(batch, count, last=share == step.shares - 1)
+            values = self._backward(batch, count, last=share == step.shares - 1)
+            sums = [a + b for a, b in zip(sums, values, strict=True)]
             missing += batch.missing
         # clip, check and update
-        loss, missing = self.processes.sum([loss, missing])
+        missing, loss, *parts = self.processes.sum([missing, *sums])
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip))
         self.watch.numbers(self.step, loss, norm, step.ids)
         self._set_rate()
         self.optimizer.step()
         self.loss_sum += loss * count
+        for name, part in zip(self.part_sums, parts, strict=True):
+            self.part_sums[name] += part * count
         self.utterances += count - int(missing)
         self.spent["data"] += step.waited
         self.spent["all"] += step.waited + time.perf_counter() - begun
         return loss
 
-    def _backward(self, batch: Batch, count: int, last: bool) -> float:
+    def _backward(self, batch: Batch, count: int, last: bool) -> list[float]:
         """Add the gradient of a batch's part of the loss: the sum over its utterances ÷ those of the whole step.
+
+        Returns the loss and its parts.
 
         last: whether it is the last batch of this process in this step; then the gradients of all processes are
             averaged.
@@ -272,26 +281,25 @@ class Trainer:
         )
         # encoder, forward
         with self.parallel.no_sync() if self.parallel and not last else nullcontext(), precision:
-            logits, lengths = (self.parallel or self.model)(batch.x, batch.x_lengths)
+            logits, lengths = (self.parallel or self.network)(*self.objective.inputs(batch))
         begun = time.perf_counter()
-        # Loss: forward and backward on a leaf, so that its time is separate from the encoder's.
-        leaf = logits.detach().float().requires_grad_()
+        # Loss: forward and backward on leaves, so that its time is separate from the encoder's.
+        leaves = [x.detach().float().requires_grad_() for x in logits]
         rates = None if self._plain else self.criterion.rates
         arcs = None if rates is None else CountedArcs(rates, batch)
-        weighted = {"wildcards": batch.weigh(self._wildcards)} if arcs is None else arcs.arcs
-        given = {"input_lengths": lengths, **batch.transcripts, **weighted}
-        loss = wildcard_ctc_loss(leaf.transpose(0, 1), reduction="sum", **given)
-        loss = (loss + (0.0 if arcs is None else arcs.constant)) * batch.counts / count
-        (loss * self.processes.size).backward()  # the processes average gradients, and we need the sum
+        found = self.objective(leaves, lengths, batch, self._wildcards, arcs)
+        share = batch.counts / count
+        # the processes average gradients, and we need the sum
+        (found.total * share * self.processes.size).backward()
         if arcs is not None and batch.counts:
-            arcs.count(count / self.processes.size)
+            arcs.count(count / self.processes.size / self.objective.criterion_share)
         self.spent["loss"] += time.perf_counter() - begun
         if not self._plain:
-            self.watch.arcs(self.step, leaf.transpose(0, 1), lengths, batch)
+            size = len(batch.ids)
+            self.watch.arcs(self.step, leaves[-1][:size].transpose(0, 1), lengths[:size], batch)
         # encoder, backward
-        assert leaf.grad is not None
-        logits.backward(leaf.grad.to(logits.dtype))
-        return float(loss.detach())
+        torch.autograd.backward(logits, [leaf.grad.to(x.dtype) for leaf, x in zip(leaves, logits, strict=True)])
+        return [share * value for value in (float(found.total.detach()), *found.values.values())]
 
     def _set_rate(self) -> None:
         o = self.config.optimizer
@@ -310,6 +318,7 @@ class Trainer:
         metrics: Metrics = {
             "epoch": self.epoch,
             "train_loss": self.loss_sum / self.utterances,
+            **{name: total / self.utterances for name, total in self.part_sums.items()},
             "valid_loss": found.loss,
             "valid_ctc_loss": found.ctc_loss,
             "valid_wer": found.wer,
@@ -318,6 +327,7 @@ class Trainer:
             "entropy": found.entropy,
             "entropy_smoothed": self.criterion.entropy_decay.smooth,
             **{name: getattr(wildcards, name) for name in WEIGHTS},
+            **({"star": getattr(wildcards, "star", None)} if self.criterion.settings.star is not None else {}),
             **(percentages(wildcards) if self.criterion.rates is not None else {}),
             "bypass_posterior_train": bypass_posterior(self.model, self._sample(), self.processes),
             "bypass_posterior_dev": found.bypass_posterior,
@@ -328,6 +338,7 @@ class Trainer:
         self.history.append(metrics)
         self.epoch, self.group = self.epoch + 1, 0
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0
+        self.part_sums = dict.fromkeys(self.part_sums, 0.0)
         self._save()
         self._keep_trunk()
         self.checkpoints.keep(set(self._best()))

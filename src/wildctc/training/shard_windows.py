@@ -28,6 +28,7 @@ from wildctc.scoring.transcripts import read_transcripts
 from wildctc.text.reader import Reader
 from wildctc.text.units import Units
 from wildctc.training.batches import Batch, Batches, plan_batches
+from wildctc.training.objective import Objective
 from wildctc.training.settings import Config
 from wildctc.training.targets import Example, make_target, too_long
 
@@ -243,7 +244,10 @@ class Stream(IterableDataset[Item | WildCTCError]):
             errors += window.errors
             key = self.how.key if len(self.how.key) == 2 else (*self.how.key, 1 + number)
             plan = plan_batches([e.frames for e in window.examples], self.how.budget, *key)
-            batches = Batches(window.examples, plan, window, self.how.stats, self.source.config.spec_augment, key)
+            config = self.source.config
+            batches = Batches(
+                window.examples, plan, window, self.how.stats, config.spec_augment, key, copies=Objective(config).copies
+            )
             for position in range(first, len(plan)):
                 batch = batches.batch(position)
                 if batch.lost:

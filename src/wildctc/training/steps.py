@@ -12,6 +12,7 @@ from wildctc.features.stats import FeatureStats
 from wildctc.training.batches import Batch, Batches, parts_for, plan_batches
 from wildctc.training.checkpoints import resumed_parts
 from wildctc.training.lost import Lost
+from wildctc.training.objective import Objective
 from wildctc.training.settings import Config
 from wildctc.training.targets import Example
 
@@ -171,7 +172,8 @@ class ExampleSteps:
         start = sum(map(len, groups[: position.step]))
         augment, round = self.config.spec_augment, 2 * position.epoch
         key = (self.config.seed, position.epoch)
-        batches = Batches(self.examples, plan, self.features, stats, augment, key, parts, self.lost, round)
+        copies = Objective(self.config).copies
+        batches = Batches(self.examples, plan, self.features, stats, augment, key, parts, self.lost, round, copies)
         loader = batches.loader(start, self.config.data.workers, self.processes, self.config.optimizer.accumulate)
         for number, group in enumerate(groups[position.step :], start=position.step):
             shares = -(-len(group) * parts // self.processes.size)  # the same number in every process
