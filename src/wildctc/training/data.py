@@ -57,7 +57,7 @@ def find_shards(config: DataConfig, split: str) -> str | None:
     name = getattr(config, split)
     if is_address(name):
         return str(name)
-    if is_address(config.dir):
+    if is_address(config.dir) and not Path(name).is_absolute():
         return f"{config.dir.rstrip('/')}/{name}"
     path = Path(config.dir) / name
     return str(path) if are_shards(path) else None
