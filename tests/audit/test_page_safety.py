@@ -304,3 +304,35 @@ def test_a_copied_folder_has_its_sound_or_says_why_not(empty, tmp_path, link):
         empty.errors.clear()  # the browser reports the missing file
     else:
         empty.until("app.player.audio.currentTime > 0.2")
+
+
+# --- what is not shown yet
+
+
+@pytest.mark.slow
+def test_nothing_is_decided_on_what_is_not_shown_and_the_page_says_so(empty, tmp_path):
+    """More than fifty utterances: the data of the last are in another file, which arrives late."""
+    write_report(
+        write(tmp_path, [probed(f"u{n:02}", "a b c", {1: "x"}, audio="gone.wav") for n in range(60)]), tmp_path / "r"
+    )
+    waiting = []
+    empty.page.route("**/data/details-0001.js", lambda route: waiting.append(route))
+    empty.open(tmp_path / "r")
+    empty.page.keyboard.press("End")
+    for key in ("a", "f", "h", "1", "s", "b", "c"):
+        empty.run("say('')")
+        empty.page.keyboard.press(key)
+        assert "not shown yet: nothing was decided" in empty.text("#toast"), key
+    empty.page.click(".decide.accept")
+    empty.page.keyboard.press("k")  # moving waits for nothing
+    assert empty.run("app.row.id") == "u58"
+    while waiting:
+        waiting.pop().abort()
+    empty.until("byName('toast').textContent.includes('cannot be read')")
+    empty.page.unroute("**/data/details-0001.js")
+    empty.page.click(".row[aria-selected=true]")  # once more
+    empty.wait()
+    assert empty.run(MADE) == {}
+    empty.press("a")
+    assert empty.run(MADE) == {"u58": ["accept", None]}
+    empty.errors.clear()  # of the file that did not arrive

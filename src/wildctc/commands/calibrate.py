@@ -16,7 +16,7 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.corpora.manifest import load_manifest
+    from wildctc.corpora.shards import load_utterances
     from wildctc.files import check_writable, write_atomically
     from wildctc.recognizer.confidence import (
         CONFIDENCE,
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError(f"{picture}: the picture is an SVG: give -o a name that ends in .svg")
     check_writable(picture)
     model, folder = load_model(options), find_model(Path(options.run_folder))
-    utterances = load_manifest(options.manifest, options.split, options.audio_root)
+    utterances = load_utterances(options.manifest, options.split, options.audio_root)
     evidence, right, utterance = collect(
         model, utterances, beam=options.beam, cache=options.cache, workers=options.workers, max_bad=options.max_bad
     )

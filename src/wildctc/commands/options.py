@@ -92,7 +92,7 @@ def add_manifest_options(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: of the command.
     """
-    parser.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
+    parser.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts, plain JSONL, or shards")
     parser.add_argument("--split", help="of a manifest with several splits")
     parser.add_argument(
         "--audio-root", metavar="DIR", help="where the audio is now, if its folder was moved after `wildctc prepare`"
@@ -314,6 +314,9 @@ def add_long_options(parser: argparse.ArgumentParser) -> None:
         parser: of the command.
     """
     parser.add_argument("--channel", type=int, metavar="N", help="take channel N, counted from 0 (default: mix all)")
+    parser.add_argument(
+        "--encoding", metavar="NAME", help="of the text, such as cp1252 (default: UTF-8, or what its first bytes say)"
+    )
     parser.add_argument(
         "--least", type=float, default=0.2, metavar="SHARE",
         help="of the text that must be found in the audio (default 0.2); less is an error",

@@ -18,8 +18,8 @@ def register(add: Add) -> None:
 def run(options: argparse.Namespace) -> None:
     from itertools import chain
 
-    from wildctc.corpora.manifest import load_manifest
     from wildctc.corpora.preparation import Rejects
+    from wildctc.corpora.shards import load_utterances
     from wildctc.recognizer.batch import logits_batches
     from wildctc.recognizer.decoding import beam_search
     from wildctc.recognizer.language_model import LanguageModel
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError("there is nothing to tune: give --lm or --hotwords")
     hotwords = read_list(options.hotwords, "hotwords")
     lm, model = LanguageModel(options.lm) if options.lm else None, load_model(options)
-    utterances = load_manifest(options.manifest, options.split, options.audio_root)
+    utterances = load_utterances(options.manifest, options.split, options.audio_root)
     rejects, reader = Rejects(options.max_bad), Reader(model.units.normalizer)
     batches = logits_batches(model, utterances, rejects, cache=options.cache, workers=options.workers)
     found = tune(

@@ -20,17 +20,17 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from wildctc.claims import one_thread
 from wildctc.corpora.utterance import UtteranceError
 from wildctc.distributed import ALONE, Processes, settle_before_fork
 from wildctc.errors import WildCTCError
 from wildctc.features.augment import spec_augment_copies
-from wildctc.features.cache import FeatureCache
+from wildctc.features.cache import GivesFeatures
 from wildctc.features.stats import FeatureStats
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.noise import NoiseRates
 from wildctc.lattice.transcripts import TranscriptGraph
 from wildctc.text.alternatives import Writings
-from wildctc.training.data import one_thread
 from wildctc.training.lost import Lost
 from wildctc.training.settings import SpecAugmentConfig
 from wildctc.training.targets import Example
@@ -213,7 +213,7 @@ class Batches(Dataset[Batch | WildCTCError]):
         self,
         examples: Sequence[Example],
         plan: Sequence[Sequence[int]],
-        cache: FeatureCache,
+        cache: GivesFeatures,
         stats: FeatureStats,
         augment: SpecAugmentConfig | None = None,
         key: tuple[int, ...] = (),

@@ -36,6 +36,11 @@ class DataConfig:
     max_duration: float = _setting(30.0, "seconds; longer utterances are not trained on: attention grows as the square")
     batch_seconds: float = _setting(120.0, "seconds of audio in a batch, with its padding")
     max_bad: float = _setting(0.01, "the share of unusable utterances above which the run stops")
+    window: int = _setting(10000, "utterances of shards that are shuffled and grouped by length together (shards only)")
+    lanes: int | None = _setting(
+        None, "parts of the data that are read side by side, shared by the processes; null: one each (shards only)"
+    )
+    streams: int = _setting(1, "streams of a lane, each read by a process from its own shards (shards only)")
     workers: int = _setting(1, "processes that load data; 0: the training process does it")
     feature_workers: int | None = _setting(
         None, "processes that compute features before training; null: as many as there are cores"
