@@ -176,6 +176,7 @@ PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "README.md": [],
     "training.md": [kaldi, librispeech, references],
     "choosing.md": [],
+    "baselines.md": [],
     "using-the-model.md": [trained, recordings, language_model],
     "long-audio.md": [trained, talk, checkpoint],
     "audit.md": [trained, decided],
