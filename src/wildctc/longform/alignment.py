@@ -323,8 +323,8 @@ def _words(
 def _beside_their_block(words: list[AlignedWrittenWord]) -> list[AlignedWrittenWord]:
     """Give words that have no time of their own, and begin a block, the time of its next word: not that of the last."""
     leading: list[bool] = []
-    for before, word in pairwise([None, *words]):
-        begins = before is None or before.block != word.block
+    for k, word in enumerate(words):
+        begins = k == 0 or words[k - 1].block != word.block
         leading.append(word.confidence is None and (begins or leading[-1]))
     for k in reversed(range(len(words) - 1)):
         if leading[k] and words[k + 1].block == words[k].block:

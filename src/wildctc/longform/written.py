@@ -265,7 +265,10 @@ def as_spoken(text: WrittenText, units: SpellingUnits, romanize: Callable[[str],
         if not parts and any(char.isalnum() for char in word.text):
             unwritable.append(number)
     if not texts:
-        raise WildCTCError(f"{text.name}: the model can write none of its {len(text.words):,} words: another script?")
+        advice = "" if romanize else "; --romanize writes it in Latin letters, for a model of these"
+        raise WildCTCError(
+            f"{text.name}: the model can write none of its {len(text.words):,} words: another script?{advice}"
+        )
     if len(texts) > 1 and units.missing(" ".join(texts)):
         raise WildCTCError("the model does not write spaces between words, which alignment needs")
     labels = units.encode(" ".join(texts))
