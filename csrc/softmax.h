@@ -37,8 +37,7 @@ static Range<R> widened(Range<R> range, const R* x, int64_t count) {
     };
     for (int64_t v = 0; v + kWidth<R> <= count; v += kWidth<R>) look(v);
     look(count - kWidth<R>);  // the last vector overlaps with the one before
-    return {over_lanes<R>(min, [](R a, R b) { return a < b ? a : b; }),
-            over_lanes<R>(max, [](R a, R b) { return a > b ? a : b; })};
+    return {least_lane<R>(min), largest_lane<R>(max)};
 }
 
 // out_v = e^(x_v − max), and their sum
