@@ -126,6 +126,40 @@ WILDCTC_INLINE V moved_down(V x, V after) {
     }
 }
 
+// lane i: number index[i] of the numbers in `a` and then in `b`
+template <class V>
+WILDCTC_INLINE V picked(V a, V b, Int<V> index) {
+#if !defined(WILDCTC_VECTOR_BYTES)
+    return index == 0 ? a : b;
+#elif defined(__clang__)
+    constexpr int width = sizeof(V) / sizeof(Real<V>);
+    V x;
+    for (int i = 0; i < width; ++i) {
+        const auto from = index[i] & (2 * width - 1);
+        x[i] = from < width ? a[from] : b[from - width];
+    }
+    return x;
+#else
+    return __builtin_shuffle(a, b, index);
+#endif
+}
+
+template <class V>
+WILDCTC_INLINE Scaled<V> picked(Scaled<V> a, Scaled<V> b, Int<V> index) {
+    const V e = picked(same_bits<V>(a.e), same_bits<V>(b.e), index);
+    return {picked(a.m, b.m, index), same_bits<Int<V>>(e)};
+}
+
+template <class V>
+WILDCTC_INLINE V chosen(Int<V> which, V a, V b) {
+    return which >= 0 ? a : b;
+}
+
+template <class V>
+WILDCTC_INLINE Scaled<V> chosen(Int<V> which, Scaled<V> a, Scaled<V> b) {
+    return {which >= 0 ? a.m : b.m, which >= 0 ? a.e : b.e};
+}
+
 template <class V>
 WILDCTC_INLINE Scaled<V> moved_up(Scaled<V> before, Scaled<V> x) {
     const V e = moved_up(same_bits<V>(before.e), same_bits<V>(x.e));
