@@ -1,4 +1,4 @@
-"""What the Triton kernels are compiled to, for GPUs that this machine need not have; and what a frame costs by arithmetic.
+"""What the Triton kernels are compiled to, for GPUs that this machine need not have; and what a frame should cost.
 
     python benchmarks/gpu_code.py [--targets sm_80 gfx942 gfx1100] [--tokens 30 120 …] [--kinds CTC TW] [--json FILE]
 
@@ -237,7 +237,11 @@ def frame_of(kernel: Any, target: str, tokens: int, sweep: str, words: bool) -> 
     """
     code, model, warps = read_code(kernel), MODEL[target], kernel.metadata.num_warps
     frames = sorted(sorted(code.outer_loops(), key=lambda loop: loop[0] - loop[1])[:2])
-    tiles = -(-(tokens + 1) // min(max(8, triton_batch.power_above(tokens + 1)), 1024)) if sweep == "memory" else 1
+    tiles = (
+        -(-(tokens + 1) // min(max(8, triton_batch.power_above(tokens + 1)), triton_batch.TILE))
+        if sweep == "memory"
+        else 1
+    )
     counts = []
     for loop in frames:
         inner = [a for a in code.loops if loop[0] <= a[0] and a[1] <= loop[1] and a != loop]
@@ -280,13 +284,14 @@ def table(rows: list[tuple[str, str, int, Frame]]) -> str:
         The table.
     """
     lines = [
-        "| GPU | graph | U | states in | warps | instructions α, β | barriers | registers | spilled | shared | warps that fit | cycles |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| GPU | graph | U | states in | warps | instructions α, β | barriers "
+        "| registers | spilled | shared | warps that fit | cycles |",
+        "|" + "---|" * 12,
     ]
     for target, kind, tokens, f in rows:
         lines.append(
-            f"| {target} | {kind} | {tokens:,} | {f.sweep} | {f.warps} | {f.instructions[0]:,}, {f.instructions[1]:,} | {f.barriers} "
-            f"| {f.registers} | {f.spilled} | {f.shared} | {f.occupancy} | {f.cycles:,} |"
+            f"| {target} | {kind} | {tokens:,} | {f.sweep} | {f.warps} "
+            f"| {f.instructions[0]:,}, {f.instructions[1]:,} | {f.barriers} | {f.registers} | {f.spilled} | {f.shared} | {f.occupancy} | {f.cycles:,} |"
         )
     return "\n".join(lines)
 

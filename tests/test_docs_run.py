@@ -184,6 +184,7 @@ PAGES_RUN: dict[str, list[Callable[[Path], None]]] = {
     "noise-rates.md": [],
     "alternatives.md": [alternatives],
     "several-gpus.md": [],
+    "scale.md": [],
     "disagreement.md": [annotators],
     "probe.md": [checkpoint],
     "data.md": [kaldi, librispeech, fleurs, respin, sentences],

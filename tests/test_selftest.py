@@ -94,9 +94,7 @@ def test_a_wrong_loss_fails(monkeypatch, capsys):
     monkeypatch.setattr(selftest, "wildcard_ctc_loss", wrong)
     check = selftest._check_parity("T", torch.float32, "native", CPU, frames=20)
     assert not check.passed
-    monkeypatch.setattr(
-        selftest, "selftest", lambda device: selftest.SelftestResult("about", [check], [])
-    )
+    monkeypatch.setattr(selftest, "selftest", lambda device: selftest.SelftestResult("about", [check], []))
     with pytest.raises(SystemExit) as exit_:
         main(["selftest", "--device", "cpu"])
     assert exit_.value.code == 1

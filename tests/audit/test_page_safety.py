@@ -336,3 +336,35 @@ def test_nothing_is_decided_on_what_is_not_shown_and_the_page_says_so(empty, tmp
     empty.press("a")
     assert empty.run(MADE) == {"u58": ["accept", None]}
     empty.errors.clear()  # of the file that did not arrive
+
+
+LATE_ANSWERS = """async () => {
+  const store = new ServerStore("k", { name: "ann" }, () => {});
+  const [made, rows, late] = [{}, [], []];
+  const pause = () => new Promise((resolve) => setTimeout(resolve));
+  const text = report.byId.get("english").text;
+  store.showState = () => {};
+  store.take = (id, decision) => { made[id] = decision?.decision; };
+  store.request = async ({ method, body }) => {
+    if (!method) return new Promise((resolve) => late.push(resolve));
+    JSON.parse(body).forEach((change) => rows.push({ ...change, number: rows.length + 1 }));
+    return { rows };
+  };
+  store.save({ id: "english", text }, { decision: "accept" });
+  await pause();
+  const before = { last: 1, rows: [...rows] };
+  for (const _ of [1, 2]) store.poll(true);
+  store.save({ id: "english", text }, null);
+  await pause();
+  late.splice(0).forEach((resolve) => resolve(before));
+  await pause();
+  store.poll(true);
+  late.splice(0).forEach((resolve) => resolve({ last: 2, rows: rows.slice(1) }));
+  await pause();
+  return [rows.length, made.english ?? null];
+}"""
+
+
+def test_late_answers_of_a_server_bring_back_nothing_that_was_undone(page):
+    """Two questions were asked at once, and answered before the decision was undone."""
+    assert page.run(LATE_ANSWERS) == [2, None]

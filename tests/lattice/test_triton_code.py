@@ -1,4 +1,4 @@
-"""What the Triton kernels are compiled to for GPUs, on a machine that has none: as `benchmarks/gpu_code.py` reports it."""
+"""What the Triton kernels are compiled to for GPUs, on a machine that has none (see `benchmarks/gpu_code.py`)."""
 
 import importlib.util
 import os
@@ -54,12 +54,11 @@ def everything(kind: str, size: int, tokens: int, dtype: torch.dtype) -> None:
     ("kind", "size", "tokens", "dtype"), [("TW", 3, 70, torch.float16), ("CTC", 1, 1, torch.bfloat16)]
 )
 def test_every_launch_compiles_without_a_gpu_and_has_no_atomics(kind, size, tokens, dtype, target, gpu_code):
-    """The interpreter lets pass what the compiler does not: a variable whose shape changes in a loop, for one; or what
-    it accepts in a first launch only: it takes a NaN among a module's constants for one that was changed meanwhile."""
+    """The interpreter lets pass what the compiler does not: a variable whose shape changes in a loop, for one."""
     with gpu_code.compiling(target) as compiled:
         everything(kind, size, tokens, dtype)
         first = {name: len(each) for name, each in compiled.items()}
-        everything(kind, size, tokens, dtype)
+        everything(kind, size, tokens, dtype)  # a NaN among a module's constants would be refused now
     unused = {"sweep_in_tiles"} | ({"add_counts"} if kind == "CTC" else set())
     assert {name for name, count in first.items() if count == 0} == unused
     assert {name: len(each) for name, each in compiled.items()} == {name: 2 * count for name, count in first.items()}
@@ -81,15 +80,14 @@ def test_batches_of_other_sizes_are_not_compiled_again(gpu_code):
     assert len(used) == 5
 
 
-@pytest.mark.parametrize("target", ["sm_80", "gfx942", "gfx1100"])
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
 def test_plain_ctc_needs_no_barrier_no_shared_memory_and_spills_nothing(target, gpu_code):
     frame = gpu_code.measure(target, "CTC", 120)
     assert (frame.sweep, frame.warps, frame.barriers, frame.spilled, frame.shared) == ("registers", 1, 0, 0, 0)
-    assert frame.cycles <= {"sm_80": 400, "gfx942": 1600, "gfx1100": 700}[target]
+    assert frame.cycles <= {"sm_80": 350, "gfx942": 900}[target]
 
 
-@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
-@pytest.mark.parametrize("tokens", [120, 20_000])
+@pytest.mark.parametrize(("target", "tokens"), [("sm_80", 60), ("sm_80", 20_000), ("gfx1100", 20_000)])
 def test_with_words_there_is_one_barrier_a_frame_for_any_number_of_tokens(target, tokens, gpu_code):
     frame = gpu_code.measure(target, "TW", tokens)
     assert frame.barriers == 1
@@ -99,20 +97,17 @@ def test_with_words_there_is_one_barrier_a_frame_for_any_number_of_tokens(target
         assert frame.sweep == "memory"
 
 
-def test_barriers_wait_for_memory_where_several_warps_share_it(gpu_code):
-    """On AMD a barrier alone orders no global memory: each wave must have waited for its own stores."""
-    for target in ("gfx942", "gfx1100"):
-        compiled = gpu_code.launches(target, "TW", 500)
-        for name in ("sweep_in_tiles", "posteriors"):
-            (kernel,) = compiled[name]
-            assert kernel.metadata.num_warps > 1
-            lines = [line.split("//")[0].split(";")[0].strip() for line in text_of(kernel).splitlines()]
-            lines = [line for line in lines if line and not line.startswith(".")]
-            barriers = [i for i, line in enumerate(lines) if line.startswith("s_barrier")]
-            assert barriers
-            for i in barriers:
-                before = " ".join(lines[max(0, i - 12) : i])
-                assert re.search(r"s_waitcnt.*(vmcnt\(0\)|vscnt)|s_waitcnt_vscnt", before), (target, name, before)
+def test_barriers_order_all_memory_on_amd_too(gpu_code):
+    """There a barrier alone orders no memory: it needs fences around it, and not of shared memory only."""
+    (kernel,) = gpu_code.launches("gfx942", "TW", 500, only="sweep")["sweep_in_tiles"]
+    assert kernel.metadata.num_warps > 1
+    lines = [re.sub(r", !dbg.*", "", line.strip()) for line in kernel.asm["llir"].splitlines()]
+    barriers = [i for i, line in enumerate(lines) if "@llvm.amdgcn.s.barrier()" in line and "call" in line]
+    assert len(barriers) == 3
+    for i in barriers:
+        assert lines[i - 1] == 'fence syncscope("workgroup") release'
+        assert lines[i + 1] == 'fence syncscope("workgroup") acquire'
+    assert "tgsplit" not in kernel.asm["llir"]
 
 
 def test_a_batch_of_100_000_utterances_fits_the_grid(gpu_code, monkeypatch):

@@ -34,10 +34,8 @@ def by_id(path):
 
 
 def test_decoding_shards_gives_the_rows_of_the_manifest_in_order_and_its_score(corpus, capsys):
-    words = ["--beam", "2", "--workers", "0"]
-    assert (
-        main(["decode", str(corpus / "model"), str(corpus / "test.jsonl"), "-o", str(corpus / "a.jsonl"), *words]) == 0
-    )
+    model, words = str(corpus / "model"), ["--beam", "2", "--workers", "0"]
+    assert main(["decode", model, str(corpus / "test.jsonl"), "-o", str(corpus / "a.jsonl"), *words]) == 0
     whole = capsys.readouterr().out.partition(": ")[2]
     assert main(["decode", model, str(corpus / "shards"), "-o", str(corpus / "b.jsonl"), *words]) == 0
     assert capsys.readouterr().out.partition(": ")[2] == whole

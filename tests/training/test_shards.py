@@ -21,9 +21,11 @@ from support.training_runs import (
 )
 
 from wildctc.corpora.packing import Packing, pack
+from wildctc.distributed import process_group
 from wildctc.errors import WildCTCError
 from wildctc.tensor_files import load_tensors, save_tensors
 from wildctc.training.loop import Trainer, train
+from wildctc.training.steps import Position
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -81,8 +83,6 @@ def test_every_utterance_is_in_an_epoch_once_at_each_speed_and_orders_differ(cor
 
 def steps_of(trainer, epoch, number=0, places=None):
     """The utterances of the batches of each step."""
-    from wildctc.training.steps import Position
-
     for step in trainer.steps.epoch(Position(epoch, number, places), trainer.stats, trainer.parts):
         yield [batch.ids for batch in step.batches]
 
@@ -141,13 +141,7 @@ def test_a_step_for_which_a_process_has_nothing_left_is_taken_by_all(corpus, tmp
 @pytest.mark.slow
 def test_the_number_of_processes_may_change_when_an_epoch_begins_and_not_rise_in_its_middle(corpus, tmp_path):
     config = plain(corpus, **SMALL | {"training__checkpoint_steps": 2})
-    trainer = Trainer(config, tmp_path / "run")
-    for step in trainer.steps.epoch(position(trainer), trainer.stats, trainer.parts):
-        trainer._step(step)
-        trainer.group += 1
-        if trainer.group == 2:
-            trainer._save()
-            break
+    take_two_steps(Trainer(config, tmp_path / "run"))
     ends = in_processes(run_in_processes, corpus, tmp_path / "run", SMALL | {"training__checkpoint_steps": 2})
     assert messages(ends) == [
         "the run is in the middle of epoch 1 with 1 lanes: resume it with 1 processes or fewer; at the beginning of an "
@@ -161,15 +155,16 @@ def test_the_number_of_processes_may_change_when_an_epoch_begins_and_not_rise_in
     assert resumed == [2, 2]
 
 
-def position(trainer):
-    from wildctc.training.steps import Position
-
-    return Position(trainer.epoch, trainer.group, trainer.places)
+def take_two_steps(trainer):
+    for step in trainer.steps.epoch(Position(trainer.epoch), trainer.stats, trainer.parts):
+        trainer._step(step)
+        trainer.group += 1
+        if trainer.group == 2:
+            trainer._save()
+            break
 
 
 def parts_of(recipe, run, fields):
-    from wildctc.distributed import process_group
-
     with process_group() as processes:
         return Trainer(plain(recipe, **fields), run, processes).parts
 
@@ -203,7 +198,7 @@ def test_shards_of_another_corpus_are_not_resumed(corpus, tmp_path):
     folder = tmp_path / "corpus"
     shutil.copytree(corpus.parent, folder)
     config = load(corpus, data__dir=str(folder), **SMALL)
-    Trainer(config, tmp_path / "run")._save()
+    take_two_steps(Trainer(config, tmp_path / "run"))
     content = json.loads((folder / "shards/shards.json").read_text())
     content["shards"].pop()
     (folder / "shards/shards.json").write_text(json.dumps(content))

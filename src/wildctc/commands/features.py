@@ -16,13 +16,13 @@ def register(add: Add) -> None:
 
 def run(words: list[str]) -> None:
     """Take the recipe and its settings from the words, and compute what is missing."""
-    from wildctc.training.config import apply_arguments, load_recipe
-
     if {"-h", "--help"} & set(words):
         print(f"{_USAGE}\n\nEvery call does what no other call is doing, and ends when all is done by somebody.")
         return
     if not words or words[0].startswith("--"):
         raise WildCTCError("no recipe given (see wildctc features --help)")
+    from wildctc.training.config import apply_arguments, load_recipe
+
     config = load_recipe(words[0])
     apply_arguments(config, words[1:])
     from wildctc.training.shard_data import compute_features_of

@@ -10,7 +10,7 @@ from wildctc.cores import available_cores
 
 _SOURCES = (
     "jsonl", "csv", "kaldi", "audiofolder", "huggingface", "librispeech", "common-voice", "ljspeech", "fleurs",
-    "respin", "synthetic",
+    "respin", "webdataset", "nemo-tarred", "wenet", "synthetic",
 )  # fmt: skip
 
 

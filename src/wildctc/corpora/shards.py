@@ -10,6 +10,7 @@ Whoever opens the folder reads `shards.json`. The tables are mapped into memory 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from wildctc.audio.archives import name_member
 from wildctc.corpora.manifest import load_manifest, move_audio_of, parse_row
 from wildctc.corpora.utterance import Utterance
 from wildctc.errors import MissingExtra, WildCTCError
+from wildctc.files import writing
 
 LIST = "shards.json"
 FORMAT = "wildctc shards 1"
@@ -164,24 +166,33 @@ class Shards:
 
 
 class _Spool:
-    """Copies of remote files: each is read once, from its beginning to its end."""
+    """Copies of remote files: each is read once, from its beginning to its end.
+
+    A process has a folder of its own inside that of the process which forked it, and which removes all of them.
+    """
 
     def __init__(self) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._root: tempfile.TemporaryDirectory[str] | None = None
 
     def fetch(self, address: str) -> Path:
-        if self._folder is None:  # here and not earlier: each data-loading process has its own
-            self._folder = tempfile.TemporaryDirectory(prefix="wildctc-shards-")
-        path = Path(self._folder.name) / address.rsplit("/", 1)[1]
+        if self._root is None:
+            self._root = tempfile.TemporaryDirectory(prefix="wildctc-shards-")
+        path = self._folder() / address.rsplit("/", 1)[1]
         if not path.exists():
+            path.parent.mkdir(exist_ok=True)
             part = path.with_name(f".{path.name}.part")
-            part.write_bytes(read_address(address))
-            part.rename(path)
+            with writing(path):
+                part.write_bytes(read_address(address))
+                part.rename(path)
         return path
 
     def remove(self, name: str) -> None:
-        if self._folder is not None:
-            (Path(self._folder.name) / name).unlink(missing_ok=True)
+        if self._root is not None:
+            (self._folder() / name).unlink(missing_ok=True)
+
+    def _folder(self) -> Path:
+        assert self._root is not None
+        return Path(self._root.name) / str(os.getpid())
 
 
 def is_address(name: str | Path) -> bool:

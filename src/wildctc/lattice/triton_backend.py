@@ -163,7 +163,12 @@ def tensors_made(lattice: Lattice, keep: bool) -> list[Tensor]:
         *((of_utterances, dtype), (of_utterances, exponents)),
         *[((cells,), dtype), ((cells,), exponents)] * 2,
         *ints,
-        *(((3, positions), dtype), ((3, positions), exponents), (of_positions, torch.int32), (of_positions, torch.int32)),
+        *(
+            ((3, positions), dtype),
+            ((3, positions), exponents),
+            (of_positions, torch.int32),
+            (of_positions, torch.int32),
+        ),
         *frames,
         ((positions * length,), dtype),
     ]

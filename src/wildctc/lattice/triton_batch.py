@@ -10,7 +10,7 @@ from wildctc.errors import MissingExtra
 from wildctc.lattice.arcs import Lattice, each_arc
 from wildctc.lattice.checks import on_device
 
-_TILE = 1024  # positions
+TILE = 512  # positions
 # positions of a lane, at most: what the registers of a thread hold without spilling (see docs/gpu.md)
 _MOST_PLAIN, _MOST_WITH_WILDCARDS = 8, 4
 
@@ -167,10 +167,13 @@ def tiling(kernel: Any, lattice: Lattice) -> dict[str, int]:
     Returns:
         GROUP, the utterances of a program, TILE, its positions at a time, and num_warps.
     """
-    tile = min(max(8, power_above(longest_transcript(lattice) + 1)), _TILE)
+    tile = min(max(8, power_above(longest_transcript(lattice) + 1)), TILE)
     # on a GPU enough utterances for a warp; many for the interpreter, which is slow to start a program
     group = min(64 if kernel.INTERPRETED else max(1, 32 // tile), power_above(max(lattice.logits.shape[1], 1)))
-    return {"GROUP": group, "TILE": tile, "num_warps": max(1, min(16, group * tile // 64))}
+    # one position for each thread: where threads have several, Triton may give loads and stores different layouts, and
+    # then exchanges numbers between threads, with a barrier each
+    width = 32 if kernel.INTERPRETED else kernel.warp_size()
+    return {"GROUP": group, "TILE": tile, "num_warps": max(1, min(16, group * tile // width))}
 
 
 def lanes(kernel: Any, lattice: Lattice) -> dict[str, int] | None:

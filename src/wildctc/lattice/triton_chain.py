@@ -101,9 +101,11 @@ def _through_words(cells, row, k, width, sent, ends, mask, EACH: tl.constexpr):
 
 @inlined
 def _alphas(
-    cells, rows, sounds, silence_of, others_of, star_score, labels, arcs_m, arcs_e, P, word_start, place, at, frames, width, marks,
+    cells, rows, sounds, silence_of, others_of, star_score, labels, arcs_m, arcs_e, P, word_start, place, at,
+    frames, width, marks,
     mask, n, likelihood_m, likelihood_e,
-    STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, EVERY: tl.constexpr,
+    STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr,
+    EVERY: tl.constexpr,
 ):  # fmt: skip
     """Alphas from the start, and the likelihood."""
     states: tl.constexpr = 3 if STARS else 2
@@ -130,9 +132,7 @@ def _alphas(
         p = ()
         for r in tl.static_range(EACH):
             p = p + (exp_of(heard[r]),)
-        silence, others, heard = _load_frame(
-            sounds, silence_of, others_of, t + 1, at, k, width, t + 1 < frames, EACH
-        )
+        silence, others, heard = _load_frame(sounds, silence_of, others_of, t + 1, at, k, width, t + 1 < frames, EACH)
         onward, either = (), ()
         for r in tl.static_range(EACH):
             out = out_of(b[r], y[r], s[r], repeat[r], STARS)
@@ -169,9 +169,11 @@ def _alphas(
 
 @inlined
 def _betas(
-    cells, rows, sounds, silence_of, others_of, star_score, labels, arcs_m, arcs_e, P, word_end, place, at, frames, width, marks,
+    cells, rows, sounds, silence_of, others_of, star_score, labels, arcs_m, arcs_e, P, word_end, place, at,
+    frames, width, marks,
     mask,
-    STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, EVERY: tl.constexpr,
+    STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr,
+    EVERY: tl.constexpr,
 ):  # fmt: skip
     """Betas from the end, as far back as the first row that is kept."""
     states: tl.constexpr = 3 if STARS else 2
@@ -201,9 +203,7 @@ def _betas(
         in_token, in_star = (), ()
         for r in tl.static_range(EACH):
             in_token, in_star = in_token + (times(y[r], exp_of(heard[r])),), in_star + (times(s[r], star),)
-        silence, others, heard = _load_frame(
-            sounds, silence_of, others_of, t - 1, at, k, width, t - 1 < frames, EACH
-        )
+        silence, others, heard = _load_frame(sounds, silence_of, others_of, t - 1, at, k, width, t - 1 < frames, EACH)
         if WORDS:
             row = rows + (marks + t % 2) * states * width
             by_words = _through_words(cells, row, k, width, in_star, end, mask & running, EACH)
@@ -230,7 +230,8 @@ def _betas(
 
 @triton.jit(do_not_specialize=VARYING)
 def sweep_in_registers(
-    sounds, silence_of, others_of, log_others, frames_of, tokens_of, first, readable, labels, arcs_m, arcs_e, word_start,
+    sounds, silence_of, others_of, log_others, frames_of, tokens_of, first, readable, labels, arcs_m, arcs_e,
+    word_start,
     word_end, alpha_m, alpha_e, beta_m, beta_e, likelihood_m, likelihood_e, T, N, P, marks,
     BOTH: tl.constexpr, STARS: tl.constexpr, WORDS: tl.constexpr,
     GROUP: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, EVERY: tl.constexpr,

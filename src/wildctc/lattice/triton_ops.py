@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wildctc.lattice.arcs import Lattice, compute_dtype
+from wildctc.lattice.arcs import Lattice
 from wildctc.lattice.native import check_values, gradient_like
 from wildctc.lattice.ops import DIFFERENTIABLE, LATTICE_SCHEMA, TENSORS
 from wildctc.lattice.triton_backend import Passed, backward, forward, tensors_made

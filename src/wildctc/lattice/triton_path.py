@@ -89,7 +89,8 @@ def _start_tile(cells, at, k, width, mask):
 
 @triton.jit(do_not_specialize=VARYING)
 def best_path(
-    sounds, silence_of, others_of, total_of, log_others, frames_of, tokens_of, first, readable, labels, arcs, word_start,
+    sounds, silence_of, others_of, total_of, log_others, frames_of, tokens_of, first, readable, labels, arcs,
+    word_start,
     cells, choices, score, position, state, arc, T, N, P,
     STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip

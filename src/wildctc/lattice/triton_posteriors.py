@@ -78,7 +78,9 @@ def posteriors(
     graph = labels, arcs_m, arcs_e, P, word_start, word_end
     star_score = tl.load(log_others)
     total_items = N.to(tl.int64) * segments
-    for first_item in range(tl.program_id(0).to(tl.int64) * GROUP, total_items, tl.num_programs(0).to(tl.int64) * GROUP):
+    for first_item in range(
+        tl.program_id(0).to(tl.int64) * GROUP, total_items, tl.num_programs(0).to(tl.int64) * GROUP
+    ):
         item = first_item + g
         n, segment = item // segments, item % segments
         there = item < total_items

@@ -38,9 +38,11 @@ def either_at(cells, at, width, mask):
 
 
 @inlined
-def advance_tile(cells, old, new, k, width, running, sound, graph, place, blank, star, STARS: tl.constexpr, WORDS: tl.constexpr):  # fmt: skip
+def advance_tile(
+    cells, old, new, k, width, running, sound, graph, place, blank, star, STARS: tl.constexpr, WORDS: tl.constexpr
+):  # fmt: skip
     """Alphas of a tile after a frame, from those before it."""
-    labels, arcs_m, arcs_e, P, word_start, word_end = graph
+    labels, arcs_m, arcs_e, P, word_start, _ = graph
     m, e = cells
     inside, inner = running & (k < width), running & (k < width) & (k > 0)
     at, before = old + k, old + k - 1
@@ -69,9 +71,11 @@ def advance_tile(cells, old, new, k, width, running, sound, graph, place, blank,
 
 
 @inlined
-def retreat_tile(cells, old, new, k, width, running, sound, graph, place, blank, star, STARS: tl.constexpr, WORDS: tl.constexpr):  # fmt: skip
+def retreat_tile(
+    cells, old, new, k, width, running, sound, graph, place, blank, star, STARS: tl.constexpr, WORDS: tl.constexpr
+):  # fmt: skip
     """Betas of a tile before a frame, from those after it. Returns beta of S after the frame times its emission."""
-    labels, arcs_m, arcs_e, P, word_start, word_end = graph
+    labels, arcs_m, arcs_e, P, _, word_end = graph
     m, e = cells
     inside, follows = running & (k < width), running & (k + 1 < width)
     at, after = old + k, old + k + 1

@@ -175,7 +175,9 @@ def store_number(mantissas, exponents, at, number, mask):
 
 
 @inlined
-def advance(b, y, s, into, either_before, by_word, p, blank, star, loop, bypass, STARS: tl.constexpr, WORDS: tl.constexpr):  # fmt: skip
+def advance(
+    b, y, s, into, either_before, by_word, p, blank, star, loop, bypass, STARS: tl.constexpr, WORDS: tl.constexpr
+):  # fmt: skip
     """Alphas of a position after a frame, from those before it.
 
     `into`: what comes into the token from the position before; `either_before`: B + N there; `by_word`: what comes by a
@@ -207,7 +209,10 @@ def out_of(b, y, s, repeat_follows, STARS: tl.constexpr):
 
 
 @inlined
-def retreat(b, in_token, in_star, next_token, next_star, by_word, repeat_follows, blank, loop, next_bypass, STARS: tl.constexpr, WORDS: tl.constexpr):  # fmt: skip
+def retreat(
+    b, in_token, in_star, next_token, next_star, by_word, repeat_follows, blank, loop, next_bypass,
+    STARS: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
     """Betas of a position before a frame, from those after it.
 
     `in_token` and `in_star`: beta of N and S after the frame times their emission; `next_…`: those of the next

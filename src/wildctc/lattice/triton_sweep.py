@@ -20,9 +20,11 @@ def _row(t, marks, EVERY: tl.constexpr):
 
 @triton.jit(do_not_specialize=VARYING)
 def sweep_in_tiles(
-    sounds, silence_of, others_of, log_others, frames_of, tokens_of, first, readable, labels, arcs_m, arcs_e, word_start,
+    sounds, silence_of, others_of, log_others, frames_of, tokens_of, first, readable, labels, arcs_m, arcs_e,
+    word_start,
     word_end, alpha_m, alpha_e, beta_m, beta_e, likelihood_m, likelihood_e, T, N, P, marks,
-    BOTH: tl.constexpr, STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr, EVERY: tl.constexpr,
+    BOTH: tl.constexpr, STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
+    EVERY: tl.constexpr,
 ):  # fmt: skip
     """Any number of tokens: rows go through memory, with a barrier between frames (see triton_rows.py).
 

@@ -85,8 +85,9 @@ def settings_help() -> str:
     width = max(len(setting) for setting, _ in rows)
     lines = [f"  {setting:<{width}}  {about}" for setting, about in rows]
     recipes = textwrap.fill(f"RECIPE is a YAML file or one of: {', '.join(shipped_recipes())}", 100)
+    criteria = textwrap.fill(f"Criteria: {', '.join(CRITERIA)}", 100)
     return f"""{recipes}
-Criteria: {", ".join(CRITERIA)}
+{criteria}
 
 Settings and their defaults, which a recipe changes and the command line overrides:
 {chr(10).join(lines)}"""

@@ -57,7 +57,7 @@ def find_shards(config: DataConfig, split: str) -> str | None:
     name = getattr(config, split)
     if is_address(name):
         return str(name)
-    if is_address(config.dir):
+    if is_address(config.dir) and not Path(name).is_absolute():
         return f"{config.dir.rstrip('/')}/{name}"
     path = Path(config.dir) / name
     return str(path) if are_shards(path) else None
@@ -133,8 +133,34 @@ def make_units(config: DataConfig, utterances: Sequence[Utterance]) -> Units:
     Returns:
         Characters, SentencePiece pieces or phones.
     """
+    return units_of_texts(config, learned_texts(config, utterances))
+
+
+def learned_texts(config: DataConfig, utterances: Sequence[Utterance]) -> list[str]:
+    """Give the texts that units are learned from.
+
+    Args:
+        config: The settings of the data.
+        utterances: Training utterances.
+
+    Returns:
+        Their texts, with each alternative.
+    """
+    found = read_transcripts(utterances, make_reader(config)).values()
+    return [text for transcript in found for text in texts_to_learn(transcript)]
+
+
+def units_of_texts(config: DataConfig, texts: Sequence[str]) -> Units:
+    """Make the units of texts. The same texts give the same units.
+
+    Args:
+        config: The settings of the data.
+        texts: The texts.
+
+    Returns:
+        Characters, SentencePiece pieces or phones.
+    """
     reader = make_reader(config)
-    texts = [text for found in read_transcripts(utterances, reader).values() for text in texts_to_learn(found)]
     if config.units == "characters":
         return CharUnits.train(texts, reader.normalizer)
     if config.units == "phones":

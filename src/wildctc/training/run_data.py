@@ -33,6 +33,7 @@ from wildctc.training.data import (
     remember_durations,
     report_alternatives,
     report_weights,
+    units_of_texts,
     usable,
 )
 from wildctc.training.lost import Lost
@@ -90,13 +91,14 @@ def load_run_data(config: Config, run: Path, criterion: Criterion, processes: Pr
     data = config.data
     found = make_folder(run / "data")
     shards = _open_shards(config)
-    train = _read_train(data, found) if shards is None else texts_of_shards(shards, data.max_duration)
+    train = _read_train(data, found) if shards is None else []
     dev = remember_durations(read_split(data, "dev"), found / "dev.json")
-    units, front_end = make_units(data, train), asdict(config.features)
+    units = make_units(data, train) if shards is None else units_of_texts(data, texts_of_shards(shards, data))
+    front_end = asdict(config.features)
     cache = FeatureCache(data.cache, make_front_end(front_end))
     if processes.first:
         remember(front_end)
-    wanted = [] if shards is not None else [(u, speed) for u in train for speed in data.speeds]
+    wanted = [(u, speed) for u in train for speed in data.speeds]
     cache.check_room(wanted + [(u, 1.0) for u in dev], data.cache_limit_gb)
     # the model comes before the examples: it decides how many frames a transcript needs
     torch.manual_seed(seed_of(config.seed))

@@ -36,10 +36,8 @@ class DataConfig:
     max_duration: float = _setting(30.0, "seconds; longer utterances are not trained on: attention grows as the square")
     batch_seconds: float = _setting(120.0, "seconds of audio in a batch, with its padding")
     max_bad: float = _setting(0.01, "the share of unusable utterances above which the run stops")
-    window: int = _setting(10000, "utterances of shards that are shuffled and grouped by length together (shards only)")
-    lanes: int | None = _setting(
-        None, "parts of the data that are read side by side, shared by the processes; null: one each (shards only)"
-    )
+    window: int = _setting(10000, "shards only: utterances that are shuffled and grouped by length together")
+    lanes: int | None = _setting(None, "shards only: parts that are read side by side; null: one a process")
     streams: int = _setting(1, "streams of a lane, each read by a process from its own shards (shards only)")
     workers: int = _setting(1, "processes that load data; 0: the training process does it")
     feature_workers: int | None = _setting(
@@ -108,9 +106,7 @@ class ScheduleConfig:
     epoch_scale: float | None = _setting(
         None, "epoch e counts as 1 + (e − 1)·epoch_scale: 30 ÷ epochs for other lengths"
     )
-    star: float | None = _setting(
-        None, "★ as a share of the non-blank probability, 0 to 1; null: its mean, or as the criterion says"
-    )
+    star: float | None = _setting(None, "★ as a share of the non-blank probability; null: its mean, or the criterion's")
     star_final: float | None = _setting(None, "what this share approaches (stc only)")
     star_half: float | None = _setting(None, "after how many epochs it is half-way there (stc only)")
 

@@ -8,30 +8,29 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from wildctc.corpora.shards import Shards, describe, open_shards
-from wildctc.corpora.utterance import Utterance
 from wildctc.errors import WildCTCError
 from wildctc.features.front_end import make_front_end
 from wildctc.features.packed import ShardFeatures
 from wildctc.progress import progress
-from wildctc.training.data import data_digest, feature_workers, find_manifest, find_shards
+from wildctc.training.data import data_digest, feature_workers, find_manifest, find_shards, learned_texts
 from wildctc.training.settings import Config, DataConfig
 from wildctc.training.targets import Example
 
 _TEXTS = 100_000  # utterances whose transcripts units are learned from, at least
 
 
-def texts_of_shards(shards: Shards, max_duration: float) -> list[Utterance]:
-    """Choose the utterances that units are learned from.
+def texts_of_shards(shards: Shards, config: DataConfig) -> list[str]:
+    """Choose the texts that units are learned from.
 
-    These are all, or those of evenly spaced shards; and for each character that these do not have, of a shard that has
-    it. The list of shards says which characters a shard has.
+    These are of all shards, or of evenly spaced ones; and for each character that these do not have, of a shard that
+    has it. The list of shards says which characters a shard has.
 
     Args:
         shards: The shards.
-        max_duration: Seconds; longer utterances are left out.
+        config: The settings of the data.
 
     Returns:
-        The utterances.
+        The texts.
     """
     each = max(1, shards.utterances // len(shards))
     chosen = set(range(0, len(shards), max(1, len(shards) * each // _TEXTS)))
@@ -40,10 +39,11 @@ def texts_of_shards(shards: Shards, max_duration: float) -> list[Utterance]:
         if not seen.issuperset(shard.characters):
             seen.update(shard.characters)
             chosen.add(number)
-    found = []
+    texts: list[str] = []
     for number in progress(sorted(chosen), desc="reading transcripts", unit="shard", leave=False):
-        found += [u for u in shards.read(number, audio=False) if u.duration <= max_duration]
-    return found
+        utterances = [u for u in shards.read(number, audio=False) if u.duration <= config.max_duration]
+        texts += learned_texts(config, utterances)
+    return texts
 
 
 def shards_digest(shards: Shards, dev: Sequence[Example]) -> str:

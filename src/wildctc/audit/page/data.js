@@ -3,7 +3,7 @@
 "use strict";
 
 const KINDS = ["changed", "extra", "missing"];
-const KIND_NAMES = { changed: "changed", extra: "extra text", missing: "missing text" };
+const KIND_NAMES = { changed: "changed", extra: "extra", missing: "missing" };
 const KIND_SIGNS = { changed: "~", extra: "−", missing: "+" };
 
 const report = { info: null, rows: [], byId: new Map(), complete: false };
