@@ -144,7 +144,7 @@ def read_code(kernel: Any) -> Code:
         numbers = {name: int(re.search(rf"\.{name}:\s+(\d+)", text)[1]) for name in _AMD}  # type: ignore[index]
         registers, spilled, shared = (numbers[name] for name in _AMD)
         branch, place_of = r"s_c?branch\w*\s+(\.L\w+)", r"^(\.L\w+):"
-        instruction = r"^\s+([a-z]\w+)\s"
+        instruction = r"^\s+([a-z]\w+)(?:\s|$)"
     else:
         tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
