@@ -291,7 +291,8 @@ def table(rows: list[tuple[str, str, int, Frame]]) -> str:
     for target, kind, tokens, f in rows:
         lines.append(
             f"| {target} | {kind} | {tokens:,} | {f.sweep} | {f.warps} "
-            f"| {f.instructions[0]:,}, {f.instructions[1]:,} | {f.barriers} | {f.registers} | {f.spilled} | {f.shared} | {f.occupancy} | {f.cycles:,} |"
+            f"| {f.instructions[0]:,}, {f.instructions[1]:,} | {f.barriers} | {f.registers} "
+            f"| {f.spilled} | {f.shared} | {f.occupancy} | {f.cycles:,} |"
         )
     return "\n".join(lines)
 
