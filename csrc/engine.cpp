@@ -8,6 +8,7 @@
 #include <string>
 
 #include "graph.h"
+#include "pages.h"
 #include "threads.h"
 #include "transcript.h"
 
@@ -56,6 +57,7 @@ class Scratch {
         if (bytes > capacity_) {
             release();
             block_ = static_cast<char*>(::operator new(static_cast<size_t>(bytes), kAlignment));
+            prefer_large_pages(block_, bytes);
             capacity_ = bytes;
         }
         return block_;
@@ -168,6 +170,7 @@ void loss_as(const Batch& b, const LossResult& result, const Budget& budget, int
     const int64_t limit = std::min(share.bytes, kEnough);
     std::deque<Scratch>& own = scratch;  // `scratch` is thread_local: in a worker it is another one
     while (own.size() < static_cast<size_t>(plan.threads)) own.emplace_back();
+    prefer_large_pages(result.gradient, b.frames * b.size * b.outputs * static_cast<int64_t>(sizeof(R)));
     parallel_over(plan.order, plan.threads, [&](int64_t n, int worker) {
         const double loss = loss_of<R>(b, n, plan.target_offset[static_cast<size_t>(n)], result, limit, own[static_cast<size_t>(worker)]);
         static_cast<R*>(result.losses)[n] = static_cast<R>(loss);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <new>
 #include <vector>
 
 #include "batch.h"
@@ -29,6 +30,23 @@ static inline std::vector<WordSpan> word_spans(const int64_t* words, int64_t cou
 static inline bool has_loop(const Batch& b, const int64_t* words, int64_t k, int64_t tokens) {
     return !b.loops_at_words || k == 0 || k == tokens || words[k - 1] != words[k];
 }
+
+// Aligned to the longest vectors, so that none is loaded from two lines of the cache.
+template <class T>
+struct Aligned {
+    using value_type = T;
+    static constexpr std::align_val_t alignment{64};
+
+    Aligned() = default;
+    template <class U>
+    Aligned(const Aligned<U>&) {}
+    T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), alignment)); }
+    void deallocate(T* block, size_t) { ::operator delete(block, alignment); }
+    template <class U>
+    bool operator==(const Aligned<U>&) const { return true; }
+    template <class U>
+    bool operator!=(const Aligned<U>&) const { return false; }
+};
 
 template <class R>
 class GraphOf {
@@ -65,9 +83,9 @@ class GraphOf {
     static constexpr int64_t kTamest = 500;  // bits: well inside the range of a double, and beyond the weights of all schedules
 
     struct Weights {
-        std::vector<R> m;
-        std::vector<Int<R>> e;
-        std::vector<double> plain;
+        std::vector<R, Aligned<R>> m;
+        std::vector<Int<R>, Aligned<Int<R>>> e;
+        std::vector<double, Aligned<double>> plain;
 
         void clear(int64_t count) {
             plain.assign(static_cast<size_t>(count), 0.0);

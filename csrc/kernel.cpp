@@ -223,8 +223,8 @@ bool run_backward(Backward<F>& b, int64_t first, int64_t count) {
         const auto n = occupancy<F, A>(states_of<F>(w.alpha, i + 1, g), b.beta, b.unit, b.band, w);
         if (F::limited && !(std::abs(n.total - 1) < 1e-8)) return false;
         if (b.gradient.data != nullptr)
-            finish_gradient(g, b.logits.outputs, b.logits.blank, w.scores[t], n, b.band, w.token_count, b.scale,
-                            row_of<Logit>(b.gradient, t));
+            finish_gradient(g, b.logits.outputs, b.logits.blank, w.scores[t], n, b.band, w.token_count, w.token_share,
+                            b.scale, row_of<Logit>(b.gradient, t));
         const auto step = t % kSettle == 0 ? retreat<F, A, true> : retreat<F, A, false>;
         const Band reach = step(g, b.beta, b.earlier, p, f, b.band, w);
         if (A != Arcs::none && b.counting()) {

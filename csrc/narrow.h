@@ -54,11 +54,7 @@ class RangeWatch {
             look(s.token.from(k));
             if (wildcards) look(s.star.from(k));
         }
-        double lanes[2][kWidth<double>], max = 0, min = std::numeric_limits<double>::max();
-        store(lanes[0], most);
-        store(lanes[1], least);
-        for (const double x : lanes[0]) max = larger(max, x);
-        for (const double x : lanes[1]) min = x < min ? x : min;
+        const double max = largest_lane<double>(most), min = least_lane<double>(least);
         if (max == 0) return true;  // no path, and none can begin later
         lowest_ = exponent_of(min);
         f.shift = static_cast<int32_t>(kTop - exponent_of(max));

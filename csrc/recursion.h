@@ -39,16 +39,39 @@ struct Emissions {
         : blank(F::number(f.blank, f.shift)), star(F::number(f.star, f.shift)) {}
 };
 
+// Calls send(i) for the words [first, last) that are sent through memory.
+template <class F, class Send>
+WILDCTC_INLINE void each_word(const Workspace<F>& w, int64_t first, int64_t last, const Send& send) {
+    if constexpr (kNearWords<F>) {
+        for (int32_t j = 1; j <= w.far[0]; ++j)
+            if (w.far[j] >= first && w.far[j] < last) send(w.far[j]);
+    } else {
+        for (int64_t i = first; i < last; ++i) send(i);
+    }
+}
+
+// What comes through word arcs to the positions from k on. `a` and `b`: the vectors that hold it, of near words.
+template <class F>
+WILDCTC_INLINE typename F::Many through_words(const Int<typename F::Real>* lanes, typename F::Array far, int64_t k,
+                                              typename F::Many a, typename F::Many b) {
+    if constexpr (kNearWords<F>) {
+        const auto index = load<Int<Vector<typename F::Real>>>(lanes + k);
+        return chosen(index, picked(a, b, index), far.from(k));
+    } else {
+        return far.from(k);
+    }
+}
+
 // Copies what the next `advance` sends through word arcs to the ends of the arcs. Call it some time before: a vector load
 // of numbers that were just stored one by one stalls until they have reached the cache.
 template <class F, Arcs A>
 void send_through_words(const GraphFor<F>& g, const States<F> from, const Band band, const Workspace<F>& w) {
     if constexpr (A == Arcs::words) {
-        const int64_t count = g.next_word[band.end];
-        for (int64_t i = g.next_word[g.farthest_back[band.begin]]; i < count; ++i) {
+        const auto send = [&](int64_t i) {
             const int64_t start = g.words[i].start;
             w.word_source.set(g.words[i].end, sum(from.blank[start], from.token[start]));
-        }
+        };
+        each_word<F>(w, g.next_word[g.farthest_back[band.begin]], g.next_word[band.end], send);
     } else if constexpr (A == Arcs::graph) {
         send_over_jumps<F>(g, from, band, w);
     }
@@ -89,7 +112,8 @@ void advance(const GraphFor<F>& g, const States<F> from, const States<F> to, con
             const Many bypasses = moved_up(either_before, either) * F::weights(bypass, k);
             Many x;
             if constexpr (A == Arcs::words) {
-                x = sum(in_star, loops, bypasses, word.from(k) * F::weights(word_in, k));
+                const Many words = through_words<F>(w.word_from, word, k, either_before, either);
+                x = sum(in_star, loops, bypasses, words * F::weights(word_in, k));
             } else if constexpr (A == Arcs::graph) {
                 x = sum(in_star, loops, bypasses, word.from(k));
             } else {
@@ -125,12 +149,12 @@ template <class F, Arcs A>
 void send_back_through_words(const GraphFor<F>& g, const States<F> from, const typename F::Array p, const Emissions<F> f,
                              const Band band, const Workspace<F>& w) {
     if constexpr (A == Arcs::words) {
-        const int64_t count = g.next_word[band.end];
-        for (int64_t i = g.next_word[reach_of<F>(g, band).begin]; i < count; ++i) {
+        const auto send = [&](int64_t i) {
             const int64_t end = g.words[i].end;
             const bool inside = end >= band.begin && end < band.end;
             w.word_target.set(g.words[i].start, inside ? from.star[end] * f.star : F::zero());
-        }
+        };
+        each_word<F>(w, g.next_word[reach_of<F>(g, band).begin], g.next_word[band.end], send);
     } else if constexpr (A == Arcs::graph) {
         send_back_over_jumps<F>(g, from, p, f.star, band, reach_of<F>(g, band), w);
     }
@@ -152,7 +176,8 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
         clear_vectors<F>(from.star, reach.begin, band.begin);
         clear_vectors<F>(star, reach.end, reach.end + kStep<F>);
     }
-    Many token_after = F::everywhere(F::zero()), star_after = token_after;
+    Many token_after = F::everywhere(F::zero()), star_after = token_after, bypass_after = token_after;
+    if constexpr (A != Arcs::none) bypass_after = F::weights(bypass, reach.end);
     for (int64_t k = reach.end - kStep<F>; k >= reach.begin; k -= kStep<F>) {
         const Many in_token = from.token.from(k) * p.from(k);
         Many out_token = in_token;
@@ -163,9 +188,11 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
         if constexpr (A != Arcs::none) {
             const Many in_star = from.star.from(k) * p_star;
             const Many loops = in_star * F::weights(self_loop, k);
-            const Many bypasses = moved_down(in_star, star_after) * F::weights(bypass, k + 1);
+            const Many bypass_here = F::weights(bypass, k);
+            const Many bypasses = moved_down(in_star, star_after) * moved_down(bypass_here, bypass_after);
             if constexpr (A == Arcs::words) {
-                out = sum(onward, loops, bypasses, word.from(k) * F::weights(word_out, k));
+                const Many words = through_words<F>(w.word_to, word, k, in_star, star_after);
+                out = sum(onward, loops, bypasses, words * F::weights(word_out, k));
             } else if constexpr (A == Arcs::graph) {
                 out = sum(onward, loops, bypasses, word.from(k));
             } else {
@@ -174,6 +201,7 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
             star.set_from(k, in_star);
             to.star.set_from(k, settled<Settle>(sum(onward, in_star)));
             star_after = in_star;
+            bypass_after = bypass_here;
         }
         to.blank.set_from(k, settled<Settle>(out));
         to.token.set_from(k, settled<Settle>(sum(out, in_token)));
@@ -185,7 +213,10 @@ Band retreat(const GraphFor<F>& g, const States<F> from, const States<F> to, con
         typename F::One x = sum(from.blank[k] * f.blank, from.token[k] * p[k]);
         if constexpr (A != Arcs::none)
             x = sum(x, star[k] * F::weight(self_loop, k), star[k + 1] * F::weight(bypass, k + 1));
-        if constexpr (A == Arcs::words) x = sum(x, word[k] * F::weight(word_out, k));
+        if constexpr (A == Arcs::words) {
+            const bool near = kNearWords<F> && w.word_to[k] >= 0;
+            x = sum(x, (near ? star[k / kStep<F> * kStep<F> + w.word_to[k]] : word[k]) * F::weight(word_out, k));
+        }
         to.token.set(k, settled<Settle>(x));
     }
     if constexpr (A == Arcs::graph) {

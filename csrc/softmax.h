@@ -37,8 +37,7 @@ static Range<R> widened(Range<R> range, const R* x, int64_t count) {
     };
     for (int64_t v = 0; v + kWidth<R> <= count; v += kWidth<R>) look(v);
     look(count - kWidth<R>);  // the last vector overlaps with the one before
-    return {over_lanes<R>(min, [](R a, R b) { return a < b ? a : b; }),
-            over_lanes<R>(max, [](R a, R b) { return a > b ? a : b; })};
+    return {least_lane<R>(min), largest_lane<R>(max)};
 }
 
 // out_v = e^(x_v − max), and their sum
@@ -135,16 +134,17 @@ struct Occupancy {
 // multiple of e^(x_v − max), which `out` holds, except for the labels of the transcript.
 template <class R, class Count>
 static void finish_gradient(const Graph<R>& g, int64_t outputs, int64_t blank, const FrameScores<R>& f,
-                            const Occupancy<Count>& n, const Band& band, const Count* token_count, R scale, R* out) {
+                            const Occupancy<Count>& n, const Band& band, const Count* token_count, R* token_share, R scale,
+                            R* out) {
     const Count share = scale / n.total;
     const R factor = f.sum > 0 ? (f.non_blank * scale - static_cast<R>(n.star * share)) / f.sum : R(0);
     int64_t v = 0;
     for (; v + kWidth<R> <= outputs; v += kWidth<R>) store(out + v, load<Vector<R>>(out + v) * factor);
     for (; v < outputs; ++v) out[v] *= factor;
     out[blank] = plain(f.blank) * scale - static_cast<R>(n.blank * share);
+    for (int64_t k = band.begin; k < band.end; ++k) token_share[k] = static_cast<R>(token_count[k] * share);
     const int64_t last = band.end <= g.tokens ? band.end - 1 : g.tokens;
-    for (int64_t k = band.begin > 0 ? band.begin : 1; k <= last; ++k)
-        out[g.label[k]] -= static_cast<R>(token_count[k] * share);
+    for (int64_t k = band.begin > 0 ? band.begin : 1; k <= last; ++k) out[g.label[k]] -= token_share[k];
 }
 
 }  // namespace

@@ -96,6 +96,15 @@ WILDCTC_INLINE V lanes_from(V a, V b, std::integer_sequence<int, lane...>) {
 #endif
 }
 
+template <class V>
+WILDCTC_INLINE Real<V> first_lane(V x) {
+    if constexpr (sizeof(V) == sizeof(Real<V>)) {
+        return x;
+    } else {
+        return x[0];
+    }
+}
+
 // lane i: x[i − 1]; lane 0: the last of `before`
 template <class V>
 WILDCTC_INLINE V moved_up(V before, V x) {
@@ -117,6 +126,40 @@ WILDCTC_INLINE V moved_down(V x, V after) {
     }
 }
 
+// lane i: number index[i] of the numbers in `a` and then in `b`
+template <class V>
+WILDCTC_INLINE V picked(V a, V b, Int<V> index) {
+#if !defined(WILDCTC_VECTOR_BYTES)
+    return index == 0 ? a : b;
+#elif defined(__clang__)
+    constexpr int width = sizeof(V) / sizeof(Real<V>);
+    V x;
+    for (int i = 0; i < width; ++i) {
+        const auto from = index[i] & (2 * width - 1);
+        x[i] = from < width ? a[from] : b[from - width];
+    }
+    return x;
+#else
+    return __builtin_shuffle(a, b, index);
+#endif
+}
+
+template <class V>
+WILDCTC_INLINE Scaled<V> picked(Scaled<V> a, Scaled<V> b, Int<V> index) {
+    const V e = picked(same_bits<V>(a.e), same_bits<V>(b.e), index);
+    return {picked(a.m, b.m, index), same_bits<Int<V>>(e)};
+}
+
+template <class V>
+WILDCTC_INLINE V chosen(Int<V> which, V a, V b) {
+    return which >= 0 ? a : b;
+}
+
+template <class V>
+WILDCTC_INLINE Scaled<V> chosen(Int<V> which, Scaled<V> a, Scaled<V> b) {
+    return {which >= 0 ? a.m : b.m, which >= 0 ? a.e : b.e};
+}
+
 template <class V>
 WILDCTC_INLINE Scaled<V> moved_up(Scaled<V> before, Scaled<V> x) {
     const V e = moved_up(same_bits<V>(before.e), same_bits<V>(x.e));
@@ -134,19 +177,30 @@ WILDCTC_INLINE Scaled<Vector<R>> every_lane(Scaled<R> x) {
     return {splat<Vector<R>>(x.m), splat<Int<Vector<R>>>(x.e)};
 }
 
-// Reduces the lanes of x to one number; `combine` reduces two numbers to one.
-template <class R, class Combine>
+// Reduces the lanes of x to one number: `combine` reduces two vectors to one. The upper half is combined with the lower, and so
+// on, in registers: through memory this takes longer than the sum of a short row.
+template <class R, class Combine, int half = kWidth<R> / 2>
 WILDCTC_INLINE R over_lanes(Vector<R> x, Combine combine) {
-    R lanes[kWidth<R>];
-    store(lanes, x);
-    for (int64_t half = kWidth<R> / 2; half > 0; half /= 2)
-        for (int64_t i = 0; i < half; ++i) lanes[i] = combine(lanes[i], lanes[i + half]);
-    return lanes[0];
+    if constexpr (half == 0) {
+        return first_lane(x);
+    } else {
+        return over_lanes<R, Combine, half / 2>(combine(x, lanes_from<half>(x, x, std::make_integer_sequence<int, kWidth<R>>())), combine);
+    }
 }
 
 template <class R>
 WILDCTC_INLINE R sum_of_lanes(Vector<R> x) {
-    return over_lanes<R>(x, [](R a, R b) { return a + b; });
+    return over_lanes<R>(x, [](Vector<R> a, Vector<R> b) { return a + b; });
+}
+
+template <class R>
+WILDCTC_INLINE R least_lane(Vector<R> x) {
+    return over_lanes<R>(x, [](Vector<R> a, Vector<R> b) { return a < b ? a : b; });
+}
+
+template <class R>
+WILDCTC_INLINE R largest_lane(Vector<R> x) {
+    return over_lanes<R>(x, [](Vector<R> a, Vector<R> b) { return a > b ? a : b; });
 }
 
 // x with its first `count` lanes set to 0

@@ -67,6 +67,16 @@ inline Stretches equal_stretches(int64_t frames, int64_t count) {
     return {larger<int64_t>(1, (frames + each - 1) / each), each};
 }
 
+// Words that start and end in the same vector of positions, or in neighbouring ones, are sent within the registers that hold
+// them, if vectors are long enough to hold most words. Others are far, and are sent through memory, one by one.
+template <class F>
+constexpr bool kNearWords = kStep<F> >= 8;
+
+template <class F>
+bool near_words(const GraphFor<F>& g) {
+    return kNearWords<F> && g.jumps == nullptr && g.num_words > 0;
+}
+
 template <class F>
 struct Workspace {
     using Logit = typename F::Logit;
@@ -74,7 +84,10 @@ struct Workspace {
 
     Logit *row, *relative;
     Real *token_count, *any_count;
+    Logit* token_share;
     typename F::Array word_source, word_target;  // B + N where a word starts, at its end; P · beta of S at its end, where it starts
+    Int<Real> *word_from, *word_to;  // of near words, at their ends and starts: the lane of the other end; −1: a far word's (near_words)
+    int32_t* far;                // far words: how many, and their numbers
     typename F::Array token_source, token_target;  // the same for token arcs; of graphs only (jumps.h)
     typename F::Array junction;  // a sum for each junction
     typename F::Array star;      // backward: P · beta of S, for the arcs' counts
@@ -93,8 +106,12 @@ struct Workspace {
         relative = arena.take<Logit>(logits.outputs);
         token_count = arena.take<Real>(K);
         any_count = arena.take<Real>(K);
+        token_share = arena.take<Logit>(K);
         arena.take_numbers(K, word_source);
         arena.take_numbers(K, word_target);
+        word_from = arena.take<Int<Real>>(near_words<F>(g) ? K : 0);
+        word_to = arena.take<Int<Real>>(near_words<F>(g) ? K : 0);
+        far = arena.take<int32_t>(near_words<F>(g) ? g.num_words + 1 : 0);
         arena.take_numbers(g.jumps != nullptr ? K : 0, token_source);
         arena.take_numbers(g.jumps != nullptr ? K : 0, token_target);
         arena.take_numbers(g.jumps != nullptr ? g.jumps->count : 0, junction);
@@ -156,8 +173,24 @@ void clear_states(const States<F>& s, int64_t first, int64_t last, const GraphFo
 }
 
 template <class F>
+void find_near_words(const Workspace<F>& w, const GraphFor<F>& g) {
+    constexpr int64_t step = kStep<F>;
+    for (int64_t k = 0; k < whole<F>(g.tokens + 1); ++k) w.word_from[k] = w.word_to[k] = 0;
+    int32_t count = 0;
+    for (int64_t i = 0; i < g.num_words; ++i) {
+        const int64_t start = g.words[i].start, end = g.words[i].end, from = start - (end / step - 1) * step;
+        const bool near = from >= 0;
+        w.word_from[end] = near ? static_cast<Int<typename F::Real>>(from) : -1;
+        w.word_to[start] = near ? static_cast<Int<typename F::Real>>(end - start / step * step) : -1;
+        if (!near) w.far[++count] = static_cast<int32_t>(i);
+    }
+    w.far[0] = count;
+}
+
+template <class F>
 void prepare(const Workspace<F>& w, const GraphFor<F>& g) {
     const int64_t K = whole<F>(g.tokens + 1);
+    if (near_words<F>(g)) find_near_words<F>(w, g);
     clear_vectors<F>(w.word_source, 0, K);
     clear_vectors<F>(w.word_target, 0, K);
     clear_vectors<F>(w.star, 0, K + kStep<F>);

@@ -16,6 +16,7 @@ from wildctc.lattice.memory import VARIABLE, budget
 Gradients: TypeAlias = list[Tensor | None]
 Guide: TypeAlias = tuple[Tensor, Tensor]
 
+_NO_COUNTS = (None, None, None)
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
@@ -36,7 +37,7 @@ class NativeBatch:
         input_lengths = lattice.input_lengths.contiguous()
         target_lengths = lattice.target_lengths.contiguous()
         weights = [
-            w.detach().to(torch.float64).resolve_neg().contiguous() if w is not None else None for w in lattice.weights
+            None if w is None else w.detach().to(torch.float64).resolve_neg().contiguous() for w in lattice.weights
         ]
         self._alive = (logits, targets, words, input_lengths, target_lengths, weights)
         self._addresses = _native.Batch(
@@ -167,6 +168,8 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool, want: Sequence[b
     """
     # float32 for half-precision logits: the gradient is rounded to their type after scaling
     gradient = gradient_like(lattice.logits, compute_dtype(lattice.logits)) if want[0] else None
+    if not any(want[1:]):
+        return loss_into(lattice, reduction, zero_infinity, gradient, _NO_COUNTS), [gradient, *_NO_COUNTS]
     counts = [
         torch.zeros(w.shape, dtype=torch.float64) if wanted and w is not None else None
         for w, wanted in zip(lattice.weights, want[1:], strict=True)

@@ -6,7 +6,7 @@ autograd.Function, because dispatching a custom operator costs more than the who
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -46,7 +46,7 @@ def loss(lattice: Lattice, reduction: str, zero_infinity: bool) -> Tensor:
     check_transforms(*inputs)
     if not any(want):
         return native.loss(lattice, reduction, zero_infinity, want)[0]
-    return _Loss.apply(*lattice, reduction, zero_infinity)
+    return _Loss.apply(lattice, reduction, zero_infinity, *inputs)
 
 
 def check_transforms(*inputs: Tensor | None) -> None:
@@ -65,13 +65,13 @@ def check_transforms(*inputs: Tensor | None) -> None:
 
 
 class _Loss(torch.autograd.Function):
+    # few arguments, and nothing that is not needed: for a short utterance this is most of the time
     @staticmethod
-    def forward(ctx: Any, *args: Any) -> Tensor:
-        *fields, reduction, zero_infinity = args
-        want = [ctx.needs_input_grad[i] for i in DIFFERENTIABLE]
-        result, ctx.gradients = native.loss(Lattice(*fields), reduction, zero_infinity, want)
-        ctx.save_for_backward(*fields[:TENSORS])
-        ctx.rest = (fields[TENSORS:], reduction, zero_infinity, want)
+    def forward(ctx: Any, lattice: Lattice, reduction: str, zero_infinity: bool, *inputs: Tensor | None) -> Tensor:
+        want = ctx.needs_input_grad[3:]
+        result, ctx.gradients = native.loss(lattice, reduction, zero_infinity, want)
+        ctx.save_for_backward(*lattice[:TENSORS])
+        ctx.rest = (lattice[TENSORS:], reduction, zero_infinity, want)
         return result
 
     @staticmethod
@@ -79,14 +79,20 @@ class _Loss(torch.autograd.Function):
         # Transfer ownership of the gradients, so autograd need not copy them. A second backward computes them again.
         tensors = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
-        rest, reduction, zero_infinity, want = ctx.rest
-        with torch.no_grad():
-            if gradients is None:
-                gradients = native.loss(Lattice(*tensors, *rest), reduction, zero_infinity, want)[1]
-            gradients = scaled_by(gradients, grad, tensors[0].dtype)
         if torch.is_grad_enabled():
+            with torch.no_grad():
+                gradients = _Loss.scaled(ctx, tensors, gradients, grad)
             gradients = differentiable_once(gradients, grad, *(tensors[i] for i in DIFFERENTIABLE))
-        return gradients[0], None, None, None, None, *gradients[1:], None, None, None, None, None, None
+        else:
+            gradients = _Loss.scaled(ctx, tensors, gradients, grad)
+        return None, None, None, *gradients
+
+    @staticmethod
+    def scaled(ctx: Any, tensors: Sequence[Any], gradients: native.Gradients | None, grad: Tensor) -> native.Gradients:
+        if gradients is None:
+            rest, reduction, zero_infinity, want = ctx.rest
+            gradients = native.loss(Lattice(*tensors, *rest), reduction, zero_infinity, want)[1]
+        return scaled_by(gradients, grad, tensors[0].dtype)
 
 
 def scaled_by(gradients: native.Gradients, grad: Tensor, dtype: torch.dtype) -> native.Gradients:
