@@ -144,7 +144,7 @@ def read_code(kernel: Any) -> Code:
         numbers = {name: int(re.search(rf"\.{name}:\s+(\d+)", text)[1]) for name in _AMD}  # type: ignore[index]
         registers, spilled, shared = (numbers[name] for name in _AMD)
         branch, place_of = r"s_c?branch\w*\s+(\.L\w+)", r"^(\.L\w+):"
-        instruction = r"^\s+([a-z]\w+)\s"
+        instruction = r"^\s+([a-z]\w+)(?:\s|$)"
     else:
         tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -291,7 +291,8 @@ def table(rows: list[tuple[str, str, int, Frame]]) -> str:
     for target, kind, tokens, f in rows:
         lines.append(
             f"| {target} | {kind} | {tokens:,} | {f.sweep} | {f.warps} "
-            f"| {f.instructions[0]:,}, {f.instructions[1]:,} | {f.barriers} | {f.registers} | {f.spilled} | {f.shared} | {f.occupancy} | {f.cycles:,} |"
+            f"| {f.instructions[0]:,}, {f.instructions[1]:,} | {f.barriers} | {f.registers} "
+            f"| {f.spilled} | {f.shared} | {f.occupancy} | {f.cycles:,} |"
         )
     return "\n".join(lines)
 

@@ -210,9 +210,9 @@ SHAPES = {
 @pytest.mark.parametrize("kind", ["CTC", "T", "TW, loops at words"])
 def test_however_positions_are_spread_over_a_program(kind, shape, monkeypatch):
     """Words from one tile, lane or register to another; more frames than lie between two kept rows."""
-    batch = draw_batch(np.random.default_rng(3), kind, size=5, frames=38, tokens=25, outputs=9)
+    batch = draw_batch(np.random.default_rng(3), kind, size=5, frames=38, tokens=25, outputs=9, full_lengths=True)
     batch.input_lengths, batch.target_lengths = [38, 33, 32, 16, 0], [25, 19, 15, 7, 3]
-    batch.words[:2, :20] = torch.tensor([0] * 3 + [1] * 14 + [2] * 3)
+    batch.words[:] = torch.tensor([0] * 3 + [1] * 14 + [2] * 3 + [3] * 5)
     spread(monkeypatch, *SHAPES[shape])
     found, wanted = step(batch, "triton"), step(batch, "reference")
     assert found[0][:3].isfinite().all()

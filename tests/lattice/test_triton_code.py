@@ -84,7 +84,7 @@ def test_batches_of_other_sizes_are_not_compiled_again(gpu_code):
 def test_plain_ctc_needs_no_barrier_no_shared_memory_and_spills_nothing(target, gpu_code):
     frame = gpu_code.measure(target, "CTC", 120)
     assert (frame.sweep, frame.warps, frame.barriers, frame.spilled, frame.shared) == ("registers", 1, 0, 0, 0)
-    assert frame.cycles <= {"sm_80": 350, "gfx942": 900}[target]
+    assert frame.cycles <= {"sm_80": 350, "gfx942": 1300}[target]
 
 
 @pytest.mark.parametrize(("target", "tokens"), [("sm_80", 60), ("sm_80", 20_000), ("gfx1100", 20_000)])

@@ -11,7 +11,7 @@ import triton.language as tl
 from wildctc.lattice.triton_scaled import ABSENT, exp_of, inlined, zero_of
 
 # Numbers that change from batch to batch. By default Triton compiles a kernel again if one is 1 or a multiple of 16.
-VARYING = ("T", "N", "P", "bypasses", "loops", "num_words", "marks", "widest", "segments", "tiles")
+VARYING = ("T", "N", "P", "blank", "blank_at", "bypasses", "loops", "num_words", "marks", "widest", "segments", "tiles")
 
 
 @triton.jit
