@@ -45,13 +45,17 @@ def main() -> None:
     if options.make:
         time_making(options.out, options.make)
     with chromium() as browser:
-        many = make_probe(options.out / "many.jsonl", options.utterances, 8, sound=False)
-        folder = make_report(many)
-        time_page(browser, lambda window: window.open(folder), folder, "from disk")
-        with serving(many, folder) as address:
-            time_page(browser, lambda window: visit(window, address), folder, "from a server")
+        if options.utterances:
+            time_pages(browser, make_probe(options.out / "many.jsonl", options.utterances, 8, sound=False))
         long = make_report(make_probe(options.out / "long.jsonl", 1, options.long, sound=True))
         time_long(browser, long)
+
+
+def time_pages(browser: Any, probe: Path) -> None:
+    folder = make_report(probe)
+    time_page(browser, lambda window: window.open(folder), folder, "from disk")
+    with serving(probe, folder) as address:
+        time_page(browser, lambda window: visit(window, address), folder, "from a server")
 
 
 def make_probe(path: Path, count: int, words: int, sound: bool) -> Path:
@@ -175,11 +179,10 @@ def time_long(browser: Any, folder: Path) -> None:
         began = time.perf_counter()
         window.open(folder)
         window.page.wait_for_selector(".transcript .word")
-        took = time.perf_counter() - began
+        took, busy = time.perf_counter() - began, window.busy()
         acts = {"first word": "app.listening.playWord(5)", "fix": "app.decide('fix')"}
         times = [f"{name} {window.run(TIMED.replace('ACT', act)):.0f}" for name, act in acts.items()]
         words = window.run("app.row.words.length")
-        busy = window.busy()
         window.context.close()
     shown = f"{took:.2f} s, {busy:.2f} s of processor time"
     print(f"an utterance of {words:,} words: shown after {shown}; milliseconds: {', '.join(times)}")

@@ -22,16 +22,16 @@ from audit import wildctc
 
 from wildctc.corpora.manifest import load_manifest
 from wildctc.errors import WildCTCError
+from wildctc.experiments.results import RunResult, TestSet
 from wildctc.files import make_folder, write_text
 from wildctc.recognizer.model import Recognizer
 from wildctc.recognizer.variant_counts import count_variants
-from wildctc.scoring.error_rates import score
-from wildctc.scoring.hypotheses import read_hyps
 from wildctc.text.reader import Reader
 
 SEEDS = (0, 1, 2)
 FLOOR, CEILING = "harper-valley-machine/ctc", "harper-valley/ctc"
-SYSTEMS = (CEILING, FLOOR, "harper-valley-machine/otc-tw", "harper-valley-either/ctc")
+EITHER = "harper-valley-either/ctc"
+SYSTEMS = (CEILING, FLOOR, "harper-valley-machine/otc-tw", EITHER)
 HUMAN = "text"  # the field of the person's text
 
 
@@ -40,33 +40,38 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="the corpus: a folder with manifest.jsonl")
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--resamples", type=int, default=10_000, help="of the bootstrap (default 10,000)")
+    parser.add_argument("--kept", type=Path, help="kept results of the other systems, such as results/harper-valley")
     parser.add_argument("--no-train", action="store_true", help="report what is there")
     options = parser.parse_args()
     if not options.no_train:
-        wildctc("reproduce", "harper-valley-alternatives", "--data", options.data, "--out", options.out)
+        only = ["--tasks", EITHER.split("/")[0]] if options.kept else []
+        wildctc("reproduce", "harper-valley-alternatives", "--data", options.data, "--out", options.out, *only)
     picks = [pick(options.out, seed, split) for seed in SEEDS for split in ("train", "test")]
-    results = {"models": won_back(options.out, options.resamples), "picks": [p for p in picks if p]}
-    write_text(options.out / "alternatives.json", json.dumps(results, indent=1) + "\n")
+    results = {"models": won_back(options.out, options.kept, options.resamples), "picks": [p for p in picks if p]}
+    write_text(make_folder(options.out) / "alternatives.json", json.dumps(results, indent=1) + "\n")
     write_text(options.out / "alternatives.md", markdown(results))
     print(markdown(results))
 
 
-def won_back(out: Path, resamples: int) -> dict[str, dict[str, object]]:
+def won_back(out: Path, kept: Path | None, resamples: int) -> dict[str, dict[str, object]]:
     """The WER of each system, a mean over its seeds, and the share of the gap between the texts that it wins back.
 
     Intervals: seeds and test utterances are drawn with replacement, utterances alike for all systems.
     """
-    found = {name: hypotheses(out, name) for name in SYSTEMS}
-    found = {name: scores for name, scores in found.items() if scores}
+    found = {name: results_of(out, kept, name) for name in SYSTEMS}
+    found = {name: tests for name, tests in found.items() if tests}
     if not {FLOOR, CEILING} <= found.keys():
         return {}
     rng = np.random.default_rng(0)
-    words = np.array([u.words.reference for u in next(iter(found[FLOOR].values())).utterances])
+    ids = next(iter(found[FLOOR].values())).ids
+    words = next(iter(found[FLOOR].values())).words[:, 3]
     weights = rng.multinomial(len(words), np.full(len(words), 1 / len(words)), resamples)
     weights = np.concatenate([np.ones((1, len(words))), weights])
     rates = {}
-    for name, scores in found.items():
-        errors = np.array([[u.words.total for u in s.utterances] for s in scores.values()])
+    for name, tests in found.items():
+        if any(test.ids != ids for test in tests.values()):
+            raise WildCTCError(f"{name}: tested on other utterances than {FLOOR}")
+        errors = np.array([test.words[:, :3].sum(axis=1) for test in tests.values()])
         of_seeds = (weights @ errors.T) / (weights @ words)[:, None]
         drawn = rng.multinomial(len(errors), np.full(len(errors), 1 / len(errors)), resamples) / len(errors)
         drawn = np.concatenate([np.full((1, len(errors)), 1 / len(errors)), drawn])
@@ -82,14 +87,17 @@ def won_back(out: Path, resamples: int) -> dict[str, dict[str, object]]:
     }
 
 
-def hypotheses(out: Path, name: str) -> dict[int, object]:
-    paths = {seed: out / "runs" / name / f"seed{seed}" / "hyp" / "test.jsonl" for seed in SEEDS}
-    return {seed: score(read_hyps(path)) for seed, path in paths.items() if path.exists()}
+def results_of(out: Path, kept: Path | None, name: str) -> dict[int, TestSet]:
+    """The errors in the test set by seed: of the runs in `out`, else of kept results."""
+    paths = {seed: out / "runs" / name / f"seed{seed}" / "result.json" for seed in SEEDS}
+    if kept is not None:
+        paths = {seed: path if path.exists() else kept / name / f"seed{seed}.json" for seed, path in paths.items()}
+    return {seed: RunResult.load(path).tests["test"] for seed, path in paths.items() if path.exists()}
 
 
 def pick(out: Path, seed: int, split: str) -> dict[str, object] | None:
     """How often the posterior picks the person's text where the two differ."""
-    run = out / "runs" / "harper-valley-either" / "ctc" / f"seed{seed}"
+    run = out / "runs" / EITHER / f"seed{seed}"
     if not (run / "model").exists():
         return None
     kept = make_folder(out / "picks") / f"{split}-{seed}.json"

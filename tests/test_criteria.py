@@ -33,6 +33,7 @@ RATE_TABLE = {
     "otc-w-em": ("unwritten", "word"),
     "otc-tw-em": ("token", "unwritten", "word"),
 }
+STAR_TABLE = {"w-ctc": ("end", [1.0] * 30), "stc": ("token", [0.5 - 0.4 * 0.5 ** (e / 5) for e in range(30)])}
 FINAL = (-0.01, -0.001, -1)
 
 
@@ -41,7 +42,28 @@ def weights_of(wildcards: Wildcards) -> tuple:
 
 
 def test_the_table_is_complete():
-    assert set(CRITERIA) == {*TABLE, *ENTROPY_TABLE, *RATE_TABLE}
+    assert set(CRITERIA) == {*TABLE, *ENTROPY_TABLE, *RATE_TABLE, *STAR_TABLE}
+
+
+@pytest.mark.parametrize("name", STAR_TABLE)
+def test_criteria_with_a_share_for_the_star(name):
+    criterion = Criterion(name)
+    place, shares = STAR_TABLE[name]
+    for share in shares:
+        assert criterion.wildcards.self_loop_at == place
+        assert weights_of(criterion.wildcards) == (None, 0.0, None)
+        assert criterion.wildcards.star == pytest.approx(share, rel=1e-12)
+        criterion.step()
+
+
+def test_the_penalty_of_stc_follows_its_settings():
+    criterion = Criterion("stc", star=0.2, star_final=0.8, star_half=2.0, epoch_scale=2.0)
+    criterion.step()
+    assert criterion.wildcards.star == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="star schedule needs star"):
+        Criterion("otc-t", schedule="star")
+    with pytest.raises(ValueError, match="star_half is 0, must be greater than 0"):
+        Criterion("stc", star_half=0)
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -177,7 +199,7 @@ def test_overrides():
     ("change", "message"),
     [
         ({"schedule": "foo"}, "schedule is 'foo', must be one of none, epoch, entropy"),
-        ({"self_loop_at": "end"}, "self_loop_at is 'end', must be one of token, word"),
+        ({"self_loop_at": "ends"}, "self_loop_at is 'ends', must be one of token, word, end"),
         ({"bypass_tau": 0.0}, "bypass_tau is 0.0, must be greater than 0 and at most 1"),
         ({"word_bypass_tau": 1.5}, "word_bypass_tau is 1.5, must be greater than 0 and at most 1"),
         ({"alpha": 0}, "alpha is 0, must be greater than 0 and at most 1"),
@@ -213,7 +235,8 @@ def test_without_a_schedule_the_first_weights_stay():
 
 def test_what_a_criterion_needs():
     assert [name for name in CRITERIA if Criterion(name).needs_entropy] == list(ENTROPY_TABLE)
-    assert {name for name in CRITERIA if not Criterion(name).needs_words} == {"ctc", "otc-t", "otc-t-h", "otc-t-em"}
+    without = {"ctc", "otc-t", "otc-t-h", "otc-t-em", "w-ctc", "stc"}
+    assert {name for name in CRITERIA if not Criterion(name).needs_words} == without
     with pytest.raises(ValueError, match="criterion otc-t-h follows the held-out entropy"):
         Criterion("otc-t-h").step()
 

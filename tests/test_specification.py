@@ -60,7 +60,13 @@ def test_the_table_of_criteria_is_the_code():
             if s.schedule == "rates":
                 assert cell == ("rate" if RATES[family] in s.families else "–"), (name, family)
                 continue
-            assert cell.replace("−", "-") == ("–" if weight is None else f"{weight:g}, {relaxed}"), (name, family)
+            told = f"{weight or 0:g}" + (f", {relaxed}" if s.schedule in ("epoch", "entropy") else "")
+            assert cell.replace("−", "-") == ("–" if weight is None else told), (name, family)
+
+
+def test_the_penalty_of_stc_is_the_code():
+    s = CRITERIA["stc"]
+    assert after("6", "Our defaults are") == [s.star, s.star_final, s.star_half]
 
 
 def test_the_defaults_of_the_entropy_schedule_are_the_code():

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` says the same to Py
     from wildctc.lattice.feasibility import Infeasible, infeasible
     from wildctc.lattice.functional import wildcard_ctc_loss, wildcard_posteriors
     from wildctc.lattice.noise import NoiseRates
+    from wildctc.lattice.posteriors import Posteriors
     from wildctc.lattice.transcripts import TranscriptGraph
     from wildctc.loss import WildcardCTCLoss
     from wildctc.probe.issues import LabelIssue

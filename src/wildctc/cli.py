@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from wildctc.child_processes import end_with_parent
-from wildctc.commands import COMMANDS, train
+from wildctc.commands import COMMANDS, features, train
 from wildctc.commands.options import RunCommand
 from wildctc.errors import Diverged, WildCTCError
 from wildctc.logs import start_log
 from wildctc.version import __version__
+
+_RESUMES = ("train", "pack", "features", "decode", "probe", "segment", "reproduce", "demo")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_with_parent()
     log = start_log(None)
     try:
-        if words[:1] == ["train"]:
-            train.run(words[1:])
+        if words[:1] in (["train"], ["features"]):
+            (train if words[0] == "train" else features).run(words[1:])
         else:
             options = parse(words)
             options.run(options)
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.error("wildctc: %s", str(error).replace("\n", "\\n"))
         return 3 if isinstance(error, Diverged) else 2
     except KeyboardInterrupt:
-        resumes = words[:1] and words[0] in ("train", "decode", "probe", "segment", "reproduce", "demo")
+        resumes = words[:1] and words[0] in _RESUMES
         log.error("wildctc: stopped%s", "; the same command resumes from there" if resumes else "")
         return 130
     except (ConnectionError, EOFError, MemoryError, OSError, RuntimeError) as error:

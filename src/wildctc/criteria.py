@@ -29,7 +29,12 @@ _LIMITS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "epoch_scale": ("greater than 0", lambda x: x > 0),
     "rate": ("greater than 0 and less than 1", lambda x: 0 < x < 1),
     "prior": ("greater than 0", lambda x: x > 0),
+    "star": ("greater than 0 and at most 1", lambda x: 0 < x <= 1),
+    "star_final": ("greater than 0 and at most 1", lambda x: 0 < x <= 1),
+    "star_half": ("greater than 0", lambda x: x > 0),
 }
+_SCHEDULES = ("none", "epoch", "entropy", "rates", "star")
+_PLACES = ("token", "word", "end")  # of self-loops
 _OF_RATES = ("rate", "prior")  # settings that only criteria with noise rates have
 _RUNAWAY = 0.5  # of all tokens bypassed: rates do not follow if the held-out loss rises too
 _KNOWS_LITTLE = 0.5  # held-out character error rate above which a model cannot tell its errors from the transcript's
@@ -202,7 +207,7 @@ class Settings:
 
     Attributes:
         schedule: What relaxes the weights: nothing, the epoch, or the held-out entropy; or "rates", if there are noise
-            rates in place of weights.
+            rates in place of weights; or "star", if the epoch changes the score of ★ and not the weights.
         bypass: The first weight of token bypasses; None if there are none.
         bypass_tau: The factor per epoch of their weight, in an epoch schedule.
         bypass_final: Their fully relaxed weight, in an entropy schedule.
@@ -218,12 +223,15 @@ class Settings:
         kappa: See `alpha`.
         eps: See `alpha`.
         epoch_scale: The speed of an epoch schedule: epoch e counts as 1 + (e − 1) · epoch_scale.
+        star: The score of ★ as a share of the non-blank probability, as in `Wildcards`; in a star schedule the first.
+        star_final: What it approaches, in a star schedule.
+        star_half: After how many epochs it is half-way there.
         families: Which noise rates there are: "token", "unwritten", "word".
         rate: Their first value.
         prior: How many tokens, positions or words the prior of a noise rate is worth.
     """
 
-    schedule: Literal["none", "epoch", "entropy", "rates"] = "none"
+    schedule: Literal["none", "epoch", "entropy", "rates", "star"] = "none"
     bypass: float | None = None
     bypass_tau: float = 1.0
     bypass_final: float = -0.01
@@ -233,7 +241,7 @@ class Settings:
     word_bypass: float | None = None
     word_bypass_tau: float = 1.0
     word_bypass_final: float = -1.0
-    self_loop_at: Literal["token", "word"] = "token"
+    self_loop_at: Literal["token", "word", "end"] = "token"
     alpha: float = 0.3
     h_low: float = 0.01
     kappa: float = 1.3
@@ -242,15 +250,20 @@ class Settings:
     families: tuple[str, ...] = ()
     rate: float = 1e-3
     prior: float = 100.0
+    star: float | None = None
+    star_final: float = 0.5
+    star_half: float = 5.0
 
     def __post_init__(self) -> None:
-        for name, allowed in (("schedule", ("none", "epoch", "entropy", "rates")), ("self_loop_at", ("token", "word"))):
+        for name, allowed in (("schedule", _SCHEDULES), ("self_loop_at", _PLACES)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}")
         for name in self.__dataclass_fields__.keys() - {"schedule", "self_loop_at", "families"}:
             value = getattr(self, name)
-            if value is not None or name not in ("bypass", "self_loop", "word_bypass"):
+            if value is not None or name not in ("bypass", "self_loop", "word_bypass", "star"):
                 _check(name, value)
+        if self.schedule == "star" and self.star is None:
+            raise ValueError("a star schedule needs star, the first share")
 
 
 _TOKEN = Settings("epoch", bypass=-25.0, bypass_tau=0.775, self_loop=-5.0, self_loop_tau=0.775)
@@ -265,6 +278,8 @@ CRITERIA: dict[str, Settings] = {
     "otc-tw": replace(_TOKEN, word_bypass=-19.0, word_bypass_tau=0.925),
     "otc-tw-h": replace(_TOKEN, schedule="entropy", word_bypass=-19.0),
     "btc": _WORD,
+    "w-ctc": Settings(self_loop=0.0, self_loop_at="end", star=1.0),
+    "stc": Settings("star", self_loop=0.0, star=0.1),
     "otc-t-em": Settings("rates", families=("token", "unwritten")),
     "otc-w-em": Settings("rates", families=("unwritten", "word"), self_loop_at="word"),
     "otc-tw-em": Settings("rates", families=FAMILIES),
@@ -292,7 +307,7 @@ class Criterion:
 
     >>> criterion = Criterion("otc-tw", bypass=-20.0)
     >>> criterion.wildcards
-    Wildcards(bypass=-20.0, self_loop=-5.0, word_bypass=-19.0, self_loop_at='token')
+    Wildcards(bypass=-20.0, self_loop=-5.0, word_bypass=-19.0, self_loop_at='token', star=None)
     >>> criterion.step()
     >>> criterion.epoch, criterion.wildcards.bypass
     (2, -15.5)
@@ -327,7 +342,9 @@ class Criterion:
         s = self.settings
         self.entropy_decay = EntropyDecay(s.alpha, s.h_low, s.kappa, s.eps)
         by_rates = s.schedule == "rates"
-        self.rates = RateTable(s.families, s.rate, s.prior, s.self_loop_at) if by_rates else None
+        if by_rates and s.self_loop_at == "end":
+            raise ValueError("noise rates have self-loops at tokens or at words; leave self_loop_at out")
+        self.rates = RateTable(s.families, s.rate, s.prior, s.self_loop_at) if by_rates else None  # type: ignore[arg-type]
         self.held_out_loss = math.nan  # of the last epoch, for the guard of noise rates
         _ = self.wildcards  # raises now, not after the first epoch, if the schedule does not allow a setting
 
@@ -354,6 +371,7 @@ class Criterion:
             self._weight(s.self_loop, s.self_loop_tau, s.self_loop_final),
             self._weight(s.word_bypass, s.word_bypass_tau, s.word_bypass_final),
             s.self_loop_at,
+            self._star(),
         )
 
     @property
@@ -363,11 +381,18 @@ class Criterion:
         return found.as_weights() if isinstance(found, NoiseRates) else found
 
     def _weight(self, w1: float | None, tau: float, final: float) -> float | None:
-        if w1 is None or self.settings.schedule == "none":
+        if w1 is None or self.settings.schedule in ("none", "star"):
             return w1
         if self.settings.schedule == "entropy":
             return self.entropy_decay.weight(w1, final)
         return EpochDecay(w1, tau)(1 + (self.epoch - 1) * self.settings.epoch_scale)
+
+    def _star(self) -> float | None:
+        s = self.settings
+        if s.star is None or s.schedule != "star":
+            return s.star
+        left = 0.5 ** ((self.epoch - 1) * s.epoch_scale / s.star_half)
+        return s.star * left + s.star_final * (1 - left)
 
     def group_by(self, groups: Sequence[str]) -> None:
         """Estimate noise rates for groups of utterances, beside those of the corpus. Call it before training.
@@ -378,7 +403,7 @@ class Criterion:
         if self.rates is None:
             raise ValueError(f"criterion {self.name} has no noise rates, so it has none for groups")
         s = self.settings
-        self.rates = RateTable(s.families, s.rate, s.prior, s.self_loop_at, groups)
+        self.rates = RateTable(s.families, s.rate, s.prior, s.self_loop_at, groups)  # type: ignore[arg-type]
 
     def step(self, entropy: float | None = None, *, loss: float | None = None, cer: float | None = None) -> str | None:
         """Advance the schedule at the end of an epoch, or estimate noise rates from its counts.

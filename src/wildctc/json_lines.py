@@ -94,8 +94,9 @@ def try_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any] | RowError]
     if is_table(path):
         yield from _table_rows(path)
         return
+    path = Path(path)
     for line, text in try_lines(path):
-        yield line, text if isinstance(text, RowError) else parse_object(text, Path(path), line)
+        yield line, text if isinstance(text, RowError) else parse_object(text, path, line)
 
 
 def try_lines(path: str | Path) -> Iterator[tuple[int, str | RowError]]:

@@ -3,19 +3,13 @@
 The table can be pasted into an issue: it contains no path, name or address.
 """
 
-import ctypes
 import platform
-import statistics
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import ctc_loss
 
 from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.lattice.align import wildcard_align
@@ -23,6 +17,7 @@ from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.backends import HAS_TRITON, Backend
 from wildctc.lattice.functional import wildcard_ctc_loss, wildcard_posteriors
 from wildctc.progress import progress
+from wildctc.selftest_speed import HEADER, Speed, as_json, measure_speed
 from wildctc.version import __version__
 
 _GRAPHS = ("CTC", "T", "W", "TW")
@@ -54,12 +49,12 @@ class SelftestResult:
     Attributes:
         about: versions and device, one line.
         checks: one for each check.
-        speed: rows of the speed table: name, milliseconds, megabytes.
+        speed: time and memory, ours and others'.
     """
 
     about: str
     checks: list[Check]
-    speed: list[list[str]]
+    speed: list[Speed]
 
     @property
     def passed(self) -> bool:
@@ -69,8 +64,17 @@ class SelftestResult:
     def __str__(self) -> str:
         rows = [[c.name, c.found, c.limit, "ok" if c.passed else "FAILED"] for c in self.checks]
         checks = _markdown(["check", "found", "limit", ""], rows)
-        speed = _markdown(["loss and gradient", "ms", "MB beyond logits"], self.speed)
+        speed = _markdown(HEADER, [line.cells() for line in self.speed])
         return f"{self.about}\n\n{checks}\n\n{speed}\n\n{'passed' if self.passed else 'FAILED'}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Collect everything for a file.
+
+        Returns:
+            What `json.dumps` takes.
+        """
+        checks = [vars(check) for check in self.checks]
+        return {"about": self.about, "passed": self.passed, "checks": checks, "speed": as_json(self.speed)}
 
 
 def _markdown(header: list[str], rows: list[list[str]]) -> str:
@@ -105,7 +109,7 @@ def selftest_device(name: str | None) -> torch.device:
 
 
 def selftest(device: torch.device) -> SelftestResult:
-    """Run every check, then measure time and memory of loss and gradient. Takes about a minute.
+    """Run every check, then measure time and memory of loss and gradient. Takes a few minutes on a GPU.
 
     Args:
         device: where the loss is computed.
@@ -121,10 +125,17 @@ def selftest(device: torch.device) -> SelftestResult:
         lambda: _check_parity("TW", torch.float32, backend, device, frames=1000, tokens=150),
         lambda: _check_best_path(backend, device),
         lambda: _check_determinism(backend, device),
-        *([lambda: _check_no_synchronisation(backend, device)] if device.type == "cuda" else []),
     ]
+    if device.type == "cuda":
+        tests += [
+            lambda: _check_parity("CTC", torch.float32, backend, device, frames=1000, tokens=150),
+            lambda: _check_parity("T", torch.float32, backend, device, frames=1300, tokens=1100, size=2),
+            lambda: _check_parity("TW", torch.float32, backend, device, frames=6, tokens=3, size=70_000),
+            lambda: _check_no_synchronisation(backend, device),
+            lambda: _check_graph_capture(backend, device),
+        ]
     checks = [test() for test in progress(tests, desc="checks")]
-    return SelftestResult(_about(device, backend), checks, _speed(device, backend))
+    return SelftestResult(_about(device, backend), checks, measure_speed(device, backend))
 
 
 def _about(device: torch.device, backend: str) -> str:
@@ -216,6 +227,39 @@ def _check_determinism(backend: Backend, device: torch.device, runs: int = 5) ->
     return Check(f"{runs} runs give the same bits", "yes" if same else "no", "yes", same)
 
 
+def _check_graph_capture(backend: Backend, device: torch.device) -> Check:
+    """A step in a CUDA graph must give the same bits again, and follow the logits when they change."""
+    given = _batch("TW", torch.float32, device)
+    logits = given["logits"].requires_grad_()
+
+    def step() -> Tensor:
+        logits.grad = None
+        loss = wildcard_ctc_loss(**given, backend=backend)
+        loss.backward()
+        return loss.detach()
+
+    try:
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            step()  # compiles the kernels
+        torch.cuda.current_stream(device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        logits.grad = None
+        with torch.cuda.graph(graph):
+            captured = step()
+        gradient = logits.grad
+        with torch.no_grad():
+            logits.mul_(0.5)
+        graph.replay()
+        replayed = [captured.clone(), gradient.clone()]  # type: ignore[union-attr]
+        again = [step(), logits.grad]
+        found = "yes" if all(torch.equal(a, b) for a, b in zip(replayed, again, strict=True)) else "no"  # type: ignore[arg-type]
+    except RuntimeError as error:
+        found = str(error).splitlines()[0]
+    return Check("a CUDA graph of a step gives the same bits", found, "yes", found == "yes")
+
+
 def _check_no_synchronisation(backend: Backend, device: torch.device) -> Check:
     """torch raises an error for any operation that makes the host wait for the GPU."""
     given = _batch("TW", torch.float32, device)
@@ -230,72 +274,3 @@ def _check_no_synchronisation(backend: Backend, device: torch.device) -> Check:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return Check("the host never waits", found, "yes", found == "yes")
-
-
-# ------------------------------------------------------------------------------------------------- speed and memory
-
-
-def _speed(device: torch.device, backend: Backend) -> list[list[str]]:
-    """Time (median of 7) and memory of loss and gradient from logits, beside torch's CTC."""
-    shape = {"size": 32, "frames": 800, "tokens": 120, "outputs": 500}
-    if device.type == "cpu":
-        shape = {"size": 8, "frames": 400, "tokens": 60, "outputs": 100}
-    given = _batch("CTC", torch.float32, device, **shape)
-    logits = given["logits"].requires_grad_()
-    lengths = given["input_lengths"], given["target_lengths"]
-
-    def torchs() -> None:
-        ctc_loss(logits.log_softmax(2), given["targets"], *lengths).backward()
-
-    def ours(wildcards: Wildcards) -> Callable[[], None]:
-        return lambda: wildcard_ctc_loss(**{**given, "wildcards": wildcards}, backend=backend).backward()
-
-    size = ", ".join(f"{v} {k}" for k, v in shape.items()).replace("size", "utterances")
-    rows = [
-        ("torch.nn.functional.ctc_loss", torchs),
-        (f"{backend}, CTC", ours(Wildcards())),
-        (f"{backend}, T", ours(Wildcards(-2.0, -2.0))),
-        (f"{backend}, TW", ours(Wildcards(-2.0, -2.0, -2.0))),
-    ]
-    return [[f"{name} ({size})", *_measure(run, logits)] for name, run in rows]
-
-
-def _measure(run: Callable[[], None], logits: Tensor) -> tuple[str, str]:
-    cuda = logits.device.type == "cuda"
-    times = []
-    for _ in range(8):
-        logits.grad = None
-        if cuda:
-            torch.cuda.synchronize()
-        began = time.perf_counter()
-        run()
-        if cuda:
-            torch.cuda.synchronize()
-        times.append(1000 * (time.perf_counter() - began))
-    logits.grad = None
-    peak = _peak_cuda(run) if cuda else _peak_cpu(run)
-    return f"{statistics.median(times[1:]):.2f}", "?" if peak is None else f"{peak / 1e6:.1f}"
-
-
-def _peak_cuda(run: Callable[[], None]) -> int:
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    run()
-    return torch.cuda.max_memory_allocated() - before
-
-
-def _peak_cpu(run: Callable[[], None]) -> int | None:
-    """By how much resident memory grew. Only Linux lets a process reset its peak and give free memory back."""
-
-    def status(field: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
-
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")
-    except (OSError, AttributeError, TypeError):  # another system, or another C library
-        return None
-    before = status("VmRSS")
-    run()
-    return max(0, status("VmHWM") - before)

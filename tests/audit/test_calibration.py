@@ -10,6 +10,7 @@ from wildctc.audit.calibration import Calibration, calibrate, verdicts
 from wildctc.audit.decisions import Decision, parse_decision
 from wildctc.cli import main
 from wildctc.probe.issues import issues_of
+from wildctc.text.variants import read_variants as read_training_variants
 
 
 def rule(decision, written, heard, at="2026-11-18T10:00:00.000Z", reviewer="ann"):
@@ -80,7 +81,7 @@ def test_rules_are_no_decisions_on_utterances_and_the_newest_holds():
     [
         ({"id": "a"}, "is about a finding"),
         ({"fixed": "other"}, "is about a finding"),
-        ({"id": "finding\tchanged\tgonna\tgoing to", "text": "gonna", "fixed": "going to"}, "one word each"),
+        ({"id": "finding\textra\tgonna\t", "text": "gonna", "fixed": ""}, "one has no words"),
     ],
 )
 def test_a_wrong_rule_is_refused(fields, message):
@@ -97,8 +98,21 @@ def test_accepted_variants_are_written_as_a_lexicon_that_corrupt_reads(tmp_path,
     assert (tmp_path / "v.txt").read_text() == "color colour\n"
     assert "1 words with 2 spellings" in capsys.readouterr().out
     assert read_variants(str(tmp_path / "v.txt"), Normalizer()) == {"color": ["colour"], "colour": ["color"]}
-    for words in (["variants"], ["calibrate"], ["report", "--probe", "x"]):
-        assert main(["decisions", words[0], str(tmp_path / "d.jsonl"), *words[1:]]) == 2
+    assert main(["decisions", "variants", str(tmp_path / "d.jsonl")]) == 2  # no -o
+
+
+def test_scoring_and_training_read_the_accepted_variants(tmp_path, capsys):
+    """Training reads the file by the same function (tests/training/test_alternatives.py)."""
+    rules = [rule("variant", "colour", "color"), rule("variant", "gonna", "going to")]
+    write_rows(tmp_path / "d.jsonl", [made.row() for made in rules])
+    assert main(["decisions", "variants", str(tmp_path / "d.jsonl"), "-o", str(tmp_path / "v.txt")]) == 0
+    assert read_training_variants(tmp_path / "v.txt").of_phrase(("gonna",)) == (("gonna",), ("going", "to"))
+    hypothesis = {"id": "a", "text": "we are going to see the color", "reference": "we are gonna see the colour"}
+    write_rows(tmp_path / "h.jsonl", [hypothesis])
+    for more, right in ([], False), (["--variants", str(tmp_path / "v.txt")], True):
+        capsys.readouterr()
+        assert main(["score", str(tmp_path / "h.jsonl"), *more]) == 0
+        assert ("0 of them (0.0%) with errors" in capsys.readouterr().out) is right
 
 
 def test_rules_alone_apply_nothing_and_say_so(tmp_path, capsys):
@@ -115,7 +129,7 @@ def test_calibrate_prints_how_good_the_scores_were(tmp_path, capsys):
     rows += [Decision(f"u{n}", "accept", "ab cd ef").row() for n in range(8, 10)]
     rows += [Decision("u10", "accept", "another text").row()]
     write_rows(tmp_path / "d.jsonl", rows)
-    assert main(["decisions", "calibrate", str(tmp_path / "d.jsonl"), "--probe", str(probe)]) == 0
+    assert main(["audit", str(probe), "--calibrate", str(tmp_path / "d.jsonl")]) == 0
     shown = capsys.readouterr().out
     assert "left: 20 findings without a decision" in shown
     [line] = [line.split() for line in shown.splitlines() if line.startswith("0.90")]
@@ -125,4 +139,4 @@ def test_calibrate_prints_how_good_the_scores_were(tmp_path, capsys):
     rows = [Decision("other", "accept", "x").row()]
     write_rows(tmp_path / "d.jsonl", rows)
     assert read_rows(tmp_path / "d.jsonl") == rows
-    assert main(["decisions", "calibrate", str(tmp_path / "d.jsonl"), "--probe", str(probe)]) == 2
+    assert main(["audit", str(probe), "--calibrate", str(tmp_path / "d.jsonl")]) == 2

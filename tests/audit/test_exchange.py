@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -10,6 +11,7 @@ from support.tones import read_rows, write_rows
 
 from wildctc.audit.decisions import Decision, read_decisions
 from wildctc.cli import main
+from wildctc.probe.issues import issues_of
 
 TEXT = SCRIPTS["english"].text
 FIXED = "the quack brown fox jumps over the dog"
@@ -17,7 +19,7 @@ FIXED = "the quack brown fox jumps over the dog"
 
 @pytest.fixture
 def probe(tmp_path):
-    utterances = [probed(u.id, u.text, audio="gone.wav") for u in SCRIPTS.values() if u.id != "english"]
+    utterances = [replace(u, audio="gone.wav") for u in SCRIPTS.values() if u.id != "english"]
     probe = write(tmp_path, [SCRIPTS["english"], *utterances, probed("a/b =", 'x" y', {0: "z"}, audio="gone.wav")])
     write_rows(tmp_path / "d.jsonl", [Decision("english", "fix", TEXT, FIXED, "ann", "2026-11-18T10:00:00Z").row()])
     return probe
@@ -84,29 +86,58 @@ def test_a_spreadsheet_gets_findings_with_their_verdicts_and_computes_nothing(pr
     assert "'-a" in out
 
 
-def test_textgrids_have_tiers_without_gaps(probe, tmp_path):
+def test_praat_reads_textgrids_with_all_words_findings_and_their_times(probe, tmp_path):
+    parselmouth = pytest.importorskip("parselmouth", reason="no Praat: pip install '.[dev]'")
     out = exchange(probe, "textgrid", tmp_path / "grids")
     assert {path.name for path in out.iterdir()} == {f"{id}.TextGrid" for id in [*SCRIPTS, "a%2Fb %3D"]}
-    lines = (out / "english.TextGrid").read_text().splitlines()
-    values = [float(line.split("=")[1]) for line in lines if line.startswith("            x")]
-    ends = [k for k, value in enumerate(values) if k % 2 and value == SCRIPTS["english"].duration]
-    assert len(ends) == 4  # tiers
-    for k in range(1, len(values) - 1, 2):
-        assert values[k + 1] == (0.0 if k in ends else values[k])
-        assert values[k] > values[k - 1]
-    assert f'            text = "{FIXED}"' in lines
-    assert '            text = "x"""' in (out / "a%2Fb %3D.TextGrid").read_text()
+
+    def tiers(name):
+        grid = parselmouth.read(str(out / f"{name}.TextGrid"))
+        ask = lambda *what: parselmouth.praat.call(grid, *what)  # noqa: E731
+        found = {}
+        for tier in range(1, ask("Get number of tiers") + 1):
+            intervals = range(1, ask("Get number of intervals", tier) + 1)
+            parts = ("Get start time of interval", "Get end time of interval", "Get label of interval")
+            found[ask("Get tier name", tier)] = [tuple(ask(part, tier, k) for part in parts) for k in intervals]
+        return found
+
+    for id, utterance in SCRIPTS.items():
+        found = tiers(id)
+        written = [(word.start, word.end, word.text) for word in utterance.words]
+        assert [mark for mark in found["words"] if mark[2]] == [pytest.approx(mark) for mark in written]
+        assert len([mark for mark in found["findings"] if mark[2]]) == len(issues_of(utterance))
+        for marks in found.values():  # without gaps
+            edges = [0.0, *(end for _, end, _ in marks)]
+            assert [start for start, _, _ in marks] == edges[:-1]
+            assert edges[-1] == utterance.duration
+    assert tiers("english")["transcript"][0][2] == FIXED
+    assert [text for _, _, text in tiers("a%2Fb %3D")["transcript"]] == ['x" y']
 
 
-def test_elan_gets_annotations_with_their_times(probe, tmp_path):
-    root = ElementTree.parse(exchange(probe, "elan", tmp_path / "elan") / "english.eaf").getroot()
-    tiers = {tier.get("TIER_ID"): [a.text for a in tier.iter("ANNOTATION_VALUE")] for tier in root.iter("TIER")}
-    assert tiers["words"] == TEXT.split()
-    assert tiers["transcript"] == [FIXED]
-    times = {slot.get("TIME_SLOT_ID"): int(slot.get("TIME_VALUE")) for slot in root.iter("TIME_SLOT")}
-    word = next(root.iter("ALIGNABLE_ANNOTATION"))
-    expected = SCRIPTS["english"].words[0]
-    assert times[word.get("TIME_SLOT_REF1")] == pytest.approx(1000 * expected.start, abs=1)
+def test_an_elan_library_reads_annotations_with_their_times(probe, tmp_path):
+    pympi = pytest.importorskip("pympi", reason="no reader of ELAN's files: pip install '.[dev]'")
+    out = exchange(probe, "elan", tmp_path / "elan")
+    for id, utterance in SCRIPTS.items():
+        found = pympi.Elan.Eaf(str(out / f"{id}.eaf"))
+        written = [(round(1000 * w.start), round(1000 * w.end), w.text) for w in utterance.words]
+        assert sorted(found.get_annotation_data_for_tier("words")) == written
+        assert len(found.get_annotation_data_for_tier("findings")) == len(issues_of(utterance))
+    english = pympi.Elan.Eaf(str(out / "english.eaf"))
+    assert english.get_annotation_data_for_tier("transcript") == [(0, 5130, FIXED)]
+    assert english.media_descriptors[0]["MEDIA_URL"] == "0.wav"
+
+
+def test_findings_at_one_place_share_an_interval(tmp_path):
+    utterance = probed("u", "one and two", {0: "won", 2: "three"}, audio="gone.wav")
+    both = replace(utterance, words=[replace(word, start=1.0, end=2.0) for word in utterance.words])
+    write(tmp_path, [both])
+    out = exchange(tmp_path / "probe.jsonl", "elan", tmp_path / "elan", decisions=False)
+    root = ElementTree.parse(out / "u.eaf").getroot()
+    findings = next(tier for tier in root.iter("TIER") if tier.get("TIER_ID") == "findings")
+    texts = [value.text for value in findings.iter("ANNOTATION_VALUE")]
+    assert len(texts) == 1
+    assert "one → won" in texts[0]
+    assert "two → three" in texts[0]
 
 
 def test_the_probe_is_never_written_over(probe, capsys):

@@ -304,3 +304,67 @@ def test_a_copied_folder_has_its_sound_or_says_why_not(empty, tmp_path, link):
         empty.errors.clear()  # the browser reports the missing file
     else:
         empty.until("app.player.audio.currentTime > 0.2")
+
+
+# --- what is not shown yet
+
+
+@pytest.mark.slow
+def test_nothing_is_decided_on_what_is_not_shown_and_the_page_says_so(empty, tmp_path):
+    """More than fifty utterances: the data of the last are in another file, which arrives late."""
+    write_report(
+        write(tmp_path, [probed(f"u{n:02}", "a b c", {1: "x"}, audio="gone.wav") for n in range(60)]), tmp_path / "r"
+    )
+    waiting = []
+    empty.page.route("**/data/details-0001.js", lambda route: waiting.append(route))
+    empty.open(tmp_path / "r")
+    empty.page.keyboard.press("End")
+    for key in ("a", "f", "h", "1", "s", "b", "c"):
+        empty.run("say('')")
+        empty.page.keyboard.press(key)
+        assert "not shown yet: nothing was decided" in empty.text("#toast"), key
+    empty.page.click(".decide.accept")
+    empty.page.keyboard.press("k")  # moving waits for nothing
+    assert empty.run("app.row.id") == "u58"
+    while waiting:
+        waiting.pop().abort()
+    empty.until("byName('toast').textContent.includes('cannot be read')")
+    empty.page.unroute("**/data/details-0001.js")
+    empty.page.click(".row[aria-selected=true]")  # once more
+    empty.wait()
+    assert empty.run(MADE) == {}
+    empty.press("a")
+    assert empty.run(MADE) == {"u58": ["accept", None]}
+    empty.errors.clear()  # of the file that did not arrive
+
+
+LATE_ANSWERS = """async () => {
+  const store = new ServerStore("k", { name: "ann" }, () => {});
+  const [made, rows, late] = [{}, [], []];
+  const pause = () => new Promise((resolve) => setTimeout(resolve));
+  const text = report.byId.get("english").text;
+  store.showState = () => {};
+  store.take = (id, decision) => { made[id] = decision?.decision; };
+  store.request = async ({ method, body }) => {
+    if (!method) return new Promise((resolve) => late.push(resolve));
+    JSON.parse(body).forEach((change) => rows.push({ ...change, number: rows.length + 1 }));
+    return { rows };
+  };
+  store.save({ id: "english", text }, { decision: "accept" });
+  await pause();
+  const before = { last: 1, rows: [...rows] };
+  for (const _ of [1, 2]) store.poll(true);
+  store.save({ id: "english", text }, null);
+  await pause();
+  late.splice(0).forEach((resolve) => resolve(before));
+  await pause();
+  store.poll(true);
+  late.splice(0).forEach((resolve) => resolve({ last: 2, rows: rows.slice(1) }));
+  await pause();
+  return [rows.length, made.english ?? null];
+}"""
+
+
+def test_late_answers_of_a_server_bring_back_nothing_that_was_undone(page):
+    """Two questions were asked at once, and answered before the decision was undone."""
+    assert page.run(LATE_ANSWERS) == [2, None]

@@ -212,6 +212,18 @@ def test_a_model_is_trained_on_the_cleaned_manifest_with_its_weights(probed, cap
         assert said in capsys.readouterr().err
 
 
+def test_a_model_is_trained_on_what_is_written_or_heard(probed):
+    assert clean(probed, "--replace", "none", "--either", "0.1", output="either.jsonl") == 0
+    bad = make_wrong(read_rows(probed / "truth.jsonl"))["replace"]
+    right = by_id(probed / "truth.jsonl")[bad["id"]]["text"].split()[1]
+    row = by_id(probed / "either.jsonl")[bad["id"]]
+    wrong = bad["text"].split()
+    assert row["text"].split() == [wrong[0], f"{{{wrong[1]}|{right}}}", *wrong[2:]]
+    assert "weights" not in row
+    words = ["train", str(probed / "recipe.yaml"), "--out", str(probed / "again-either"), "--data.workers", "0"]
+    assert main([*words, "--data.train", "either.jsonl", "--training.epochs", "1"]) == 0
+
+
 def made_of(probed, folder, rows, name="train.jsonl"):
     """A folder with another manifest, and the probe, which names it."""
     write_rows(folder / name, rows)

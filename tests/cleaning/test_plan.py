@@ -108,6 +108,20 @@ def test_only_words_that_the_transcripts_have_are_written():
         assert (plan.text, plan.unknown) == (text, unknown)
 
 
+def test_what_was_heard_stands_beside_what_is_written_where_neither_is_sure():
+    utterance = probed("a", "the quick brown fox", {1: "quack", 3: ""})
+    offered = make_plan(utterance, "The quick, brown fox", Thresholds(replace=None, either=0.1), Counter())
+    assert offered.text == "The {quick,|quack} brown fox"
+    assert [change[1:4] for change in offered.changes] == [("either", "quick,", "quack")]
+    assert (offered.weights, offered.unknown) == (None, 0)
+    rare = make_plan(utterance, utterance.text, Thresholds(either=0.1), Counter())  # too rare to be written alone
+    assert (rare.text, rare.unknown) == ("the {quick|quack} brown fox", 0)
+    sure = make_plan(utterance, utterance.text, Thresholds(either=0.1), KNOWN)
+    assert sure.text == "the quack brown fox"
+    with_braces = make_plan(utterance, "the quick brown\\} fox", Thresholds(replace=None, either=0.1), Counter())
+    assert with_braces is None or with_braces.text is None
+
+
 def test_capitals_and_punctuation_stay_and_new_words_have_the_case_of_the_manifest():
     utterance = probed("a", "THE QUICK BROWN FOX", {1: "QUACK"})
     plan = make_plan(utterance, "The quick,  brown Fox.", Thresholds(), Counter({"QUACK": 5}), str.lower)

@@ -14,9 +14,11 @@ from wildctc.disagreement.by_class import ProbedSystem, find_disputes
 from wildctc.disagreement.tables import as_json
 from wildctc.disagreement.transcripts import Annotated
 from wildctc.experiments import pictures
+from wildctc.experiments.catalogue import EXPERIMENTS
 from wildctc.experiments.outputs import REPORTS, write_outputs
 from wildctc.experiments.published_tables import table2, table4
 from wildctc.experiments.results import RunResult, TestSet
+from wildctc.experiments.systems import describe
 from wildctc.experiments.table_formats import latex
 from wildctc.experiments.wer_matrix import PAPER_CRITERIA, measured
 
@@ -85,6 +87,8 @@ def results_of(experiment):
         return [replace(run, task=task) for run in iban() for task in ("iban+characters", "iban+words")]
     if experiment == "iban":
         return iban()
+    if experiment == "harper-valley-baselines":
+        return [run_of(c, k, setting=x) for c in ("ctc", "otc-tw") for x in ({}, {"with": "CR-CTC"}) for k in (0, 1)]
     names = {"figure2-tau": ["τ"], "figure2-kappa": ["κ"], "retune-otc-w": ["word bypass τ", "self-loop"]}[experiment]
     settings = [dict.fromkeys(names, value) for value in (0.7, 0.8, 0.9)]
     return [run_of("ctc"), *(run_of("otc-t", rate=x[names[0]] / 3, setting=x) for x in settings)]
@@ -201,6 +205,29 @@ def test_what_each_level_adds_is_the_difference_of_two_criteria(tmp_path):
     assert row[1:3] == ["otc-tw − otc-w-tuned", "2"]
     assert float(row[3].strip("*").replace("−", "-")) == pytest.approx(wers["otc-tw"] - wers["otc-w-tuned"], abs=0.006)
     assert "What each level" not in write_outputs("iban", [r for r in results if r.criterion != "otc-tw"], tmp_path, [])
+
+
+def test_what_wildcards_and_cr_ctc_add_is_the_difference_of_the_declared_systems(tmp_path):
+    rates = {("ctc", None): 0.5, ("otc-tw", None): 0.45, ("ctc", "CR-CTC"): 0.4, ("otc-tw", "CR-CTC"): 0.3}
+    results = [
+        run_of(c, k, setting={"with": x} if x else {}, tests={"test": outcome(rate, k)})
+        for (c, x), rate in rates.items()
+        for k in (0, 1)
+    ]
+    results += [run_of("ctc", k, setting={"epochs": 28}, tests={"test": outcome(0.42, k)}) for k in (0, 1)]
+    text = write_outputs("harper-valley-baselines", results, tmp_path, [])
+    found = [(r.criterion, r.setting.get("with"), 100 * r.errors().rate) for r in results if "epochs" not in r.setting]
+    wers = {key: np.mean([wer for c, x, wer in found if (c, x) == key]) for key in rates}
+    for name, one, other in (
+        ("both", ("otc-tw", "CR-CTC"), ("ctc", None)),
+        ("wildcards beside CR-CTC", ("otc-tw", "CR-CTC"), ("ctc", "CR-CTC")),
+        ("CR-CTC beside wildcards", ("otc-tw", "CR-CTC"), ("otc-tw", None)),
+    ):
+        value = float(line_of(text, name)[3].strip("*").replace("−", "-"))
+        assert value == pytest.approx(wers[one] - wers[other], abs=0.006)
+    assert line_of(text, "CR-CTC at the same cost")[1] == "ctc (with CR-CTC) − ctc (epochs 28)"
+    declared = {describe(run.setting.shown) for run in EXPERIMENTS["harper-valley-baselines"].runs}
+    assert declared == {"", "with CR-CTC", "epochs 28"}
 
 
 def test_where_seeds_differ_it_is_said_that_only_differences_compare(tmp_path):

@@ -233,8 +233,8 @@ def test_unknown_options():
         wildcard_ctc_loss(**arguments(), reduction="average")
     with pytest.raises(ValueError, match=r"backend must be .* got 'cuda'"):
         wildcard_ctc_loss(**arguments(), backend="cuda")
-    with pytest.raises(ValueError, match='self_loop_at must be "token" or "word", got \'end\''):
-        Wildcards(self_loop_at="end")
+    with pytest.raises(ValueError, match='self_loop_at must be "token", "word" or "end", got \'ends\''):
+        Wildcards(self_loop_at="ends")
 
 
 @pytest.mark.parametrize(

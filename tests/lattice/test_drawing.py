@@ -34,7 +34,7 @@ def texts(svg: ElementTree.Element) -> list[str]:
 @pytest.mark.parametrize("name", CRITERIA)
 def test_a_criterion_has_its_arcs_and_no_others(name):
     svg, settings = draw("ab cde f", name), Criterion(name).weights
-    loops = {"token": 9, "word": 4}[settings.self_loop_at]
+    loops = {"token": 9, "word": 4, "end": 2}[settings.self_loop_at]
     assert len(arcs(svg, "token")) == 8
     assert len(arcs(svg, "bypass")) == (8 if settings.bypass is not None else 0)
     assert len(arcs(svg, "self-loop")) == (loops if settings.self_loop is not None else 0)

@@ -1,6 +1,10 @@
 """`wildctc align-long` and `wildctc segment` on tones, from a trained model to every format."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -8,9 +12,10 @@ import soundfile
 import torch
 from support.tones import RATE, make_corpus, read_rows, say, sentence
 
+from wildctc.audio.resampling import resample
 from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
-from wildctc.longform import alignment
+from wildctc.longform import alignment, recording
 from wildctc.longform.formats import to_text
 from wildctc.longform.recording import align_recording
 from wildctc.recognizer.model import Recognizer
@@ -139,6 +144,19 @@ def test_old_times_of_subtitles_are_replaced(made):
     assert "09:00" not in (folder / "new.srt").read_text()
 
 
+def test_a_subtitle_that_begins_with_what_the_model_cannot_write_begins_with_its_words(made):
+    folder = made["folder"]
+    cues = [f"00:00:{k:02}.000 --> 00:00:{k:02}.500\n– 1984 {line}\n" for k, line in enumerate(made["lines"][:20])]
+    (folder / "dash.vtt").write_text("WEBVTT\n\n" + "\n".join(cues))
+    words = [str(folder / "run"), str(folder / "rec.wav"), str(folder / "dash.vtt"), "-o", str(folder / "dash.json")]
+    assert main(["align-long", *words]) == 0
+    found = json.loads((folder / "dash.json").read_text())["words"]
+    assert [w["text"] for w in found[:2]] == ["–", "1984"]
+    for before, word, after in zip(found, found[1:], found[2:], strict=False):
+        if before["text"] == "–":
+            assert before["start"] == word["start"] == after["start"]
+
+
 def test_segments_are_what_was_said(made, capsys):
     folder = made["folder"]
     arguments = ["segment", str(folder / "run"), str(folder / "rec.wav"), str(folder / "text.txt")]
@@ -180,6 +198,53 @@ def test_one_bad_file_does_not_stop_the_rest_and_a_second_call_does_nothing_agai
     assert "other lengths" in capsys.readouterr().err
 
 
+def test_a_killed_call_goes_on_with_the_next_file_to_the_same_segments(made):
+    folder = made["folder"]
+    for name in "abc":
+        (folder / f"{name}.wav").hardlink_to(folder / "rec.wav")
+    (folder / "three.tsv").write_text("".join(f"{name}.wav\ttext.txt\n" for name in "abc"))
+    arguments = ["segment", str(folder / "run"), "--table", str(folder / "three.tsv"), "-o"]
+    assert main([*arguments, str(folder / "whole")]) == 0
+    process = subprocess.Popen([sys.executable, "-m", "wildctc", *arguments, str(folder / "killed")])
+    partial = folder / "killed" / "files.jsonl.0.partial"
+    while process.poll() is None and (not partial.exists() or partial.read_bytes().count(b"\n\n") < 2):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (folder / "killed" / "manifest.jsonl").exists()
+    (folder / "a.wav").unlink()  # it is done, and not read again
+    assert main([*arguments, str(folder / "killed")]) == 0
+    assert not partial.exists()
+    assert read_rows(folder / "killed" / "manifest.jsonl") == read_rows(folder / "whole" / "manifest.jsonl")
+
+
+def test_a_stereo_mp3_of_a_telephone_is_aligned_by_channel(made):
+    folder = made["folder"]
+    wave, _ = soundfile.read(folder / "rec.wav", dtype="float32")
+    half = resample(wave, RATE, 8000)
+    soundfile.write(folder / "call.mp3", np.stack([np.zeros_like(half), half], 1), 8000)
+    for channel, status in ((None, 0), (1, 0), (0, 2), (2, 2)):
+        words = ["align-long", str(folder / "run"), str(folder / "call.mp3"), str(folder / "text.txt")]
+        words += [] if channel is None else ["--channel", str(channel)]
+        assert main([*words, "-o", str(folder / "call.json")]) == status
+    told = json.loads((folder / "call.json").read_text())
+    assert told["channel"] == 1
+    for found, expected in zip(told["words"], made["found"].words, strict=True):
+        if expected.read and (expected.confidence or 0) > 0.9:
+            assert found["start"] == pytest.approx(expected.start, abs=0.15)
+
+
+def test_audio_and_text_are_looked_at_before_the_model(made, capsys):
+    folder = made["folder"]
+    for command, output in (("align-long", []), ("segment", ["-o", str(folder / "none")])):
+        for audio, text, wrong in (("rec.wav", "away.txt", "away.txt"), ("away.wav", "text.txt", "away.wav")):
+            assert main([command, "nowhere", str(folder / audio), str(folder / text), *output]) == 2
+            assert wrong in capsys.readouterr().err
+        assert main([command, "nowhere", str(folder / "text.txt"), str(folder / "rec.wav"), *output]) == 2
+        assert "the audio comes first" in capsys.readouterr().err
+    assert not (folder / "none").exists()
+
+
 def refuse(made, capsys, audio, text):
     assert main(["align-long", str(made["folder"] / "run"), str(audio), str(text)]) == 2
     return capsys.readouterr().err
@@ -193,17 +258,44 @@ def test_text_of_another_recording_is_said_so(made, capsys):
     assert "of the text was found in the audio: is" in refuse(made, capsys, folder / "quiet.wav", folder / "other.txt")
 
 
-def test_a_text_ten_times_too_long_is_aligned_or_refused_with_a_reason(made, capsys):
+def test_a_text_ten_times_too_long_is_refused_before_anything_is_computed(made, capsys, monkeypatch):
     folder = made["folder"]
     rng = np.random.default_rng(9)
-    other = "\n".join(" ".join(sentence(rng) for _ in range(4)) for _ in range(5 * len(made["lines"])))
+    other = "\n".join(" ".join(sentence(rng) for _ in range(4)) for _ in range(25 * len(made["lines"])))
     (folder / "ten.txt").write_text(other + "\n" + "\n".join(made["lines"]) + "\n" + other)
-    assert "of the text was found in the audio" in refuse(made, capsys, folder / "rec.wav", folder / "ten.txt")
+    monkeypatch.setattr(recording, "long_logits", None)
+    assert "can have been read; give the part of the text" in refuse(
+        made, capsys, folder / "rec.wav", folder / "ten.txt"
+    )
+
+
+def test_a_text_nine_times_too_long_is_refused_for_what_was_found(made, capsys):
+    folder = made["folder"]
+    rng = np.random.default_rng(9)
+    other = "\n".join(" ".join(sentence(rng) for _ in range(4)) for _ in range(2 * len(made["lines"])))
+    (folder / "nine.txt").write_text(other + "\n" + "\n".join(made["lines"]) + "\n" + other)
+    assert "of the text was found in the audio" in refuse(made, capsys, folder / "rec.wav", folder / "nine.txt")
+
+
+def test_a_chapter_that_was_not_read_moves_nothing_else(made, monkeypatch):
+    folder, lines = made["folder"], made["lines"]
+    chapter = ["ffff " * 7 + "ffff."] * 40
+    (folder / "chapter.txt").write_text("\n".join(lines[:20] + chapter + lines[20:]))
+
+    def moved() -> float:
+        found = align_recording(made["model"], folder / "rec.wav", folder / "chapter.txt", least=0.0).alignment
+        words = [word for word in found.words if "fff" not in word.text]
+        pairs = zip(words, made["found"].words, strict=True)
+        return sum(abs(a.start - b.start) > 0.25 for a, b in pairs if b.read) / len(words)
+
+    with_larger_rests = moved()
+    monkeypatch.setattr(alignment, "_ATTEMPTS", 1)  # small rests only
+    assert with_larger_rests <= 0.05 < moved()
 
 
 def test_silence_noise_and_damaged_files_get_a_clear_answer(made, capsys):
     folder, text = made["folder"], made["folder"] / "text.txt"
-    soundfile.write(folder / "silence.wav", np.zeros(3 * RATE, np.float32), RATE)
+    soundfile.write(folder / "silence.wav", np.zeros(6 * RATE, np.float32), RATE)
     assert "found in the audio" in (said := refuse(made, capsys, folder / "silence.wav", text)) or "no speech" in said
     noise = 0.3 * np.random.default_rng(0).standard_normal(5 * RATE).astype(np.float32)
     soundfile.write(folder / "noise.wav", noise, RATE)

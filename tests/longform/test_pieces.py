@@ -1,5 +1,6 @@
 """Cutting an alignment: at sentence ends, pauses and differences; never longer than asked."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -67,3 +68,19 @@ def test_a_textgrid_has_no_holes_and_no_overlap():
 def test_subtitles_leave_out_what_was_not_read():
     found = aligned([("a.", 0.5, 0.9), ("gone.", 1.5, 1.5, False), ("c.", 3.0, 3.4)])
     assert [line for cue in subtitles(found) for line in cue.lines] == ["a.", "c."]
+
+
+def test_an_old_subtitle_is_kept_whole_at_the_time_of_what_was_read_of_it():
+    words = [
+        ("it", 0.2, 0.2, False),
+        ("was", 0.5, 0.9),
+        ("good.", 1.0, 1.4),
+        ("gone.", 1.5, 1.5, False),
+        ("so", 3.0, 3.4),
+    ]
+    found = aligned(words, duration=10.0)
+    blocks = [0, 0, 0, 1, 2]
+    rows = [replace(word, block=block) for word, block in zip(found.words, blocks, strict=True)]
+    shown = subtitles(replace(found, words=rows, subtitles=True))
+    assert [cue.lines for cue in shown] == [["it was good."], ["so"]]
+    assert [cue.start for cue in shown] == [0.5, 3.0]

@@ -85,6 +85,23 @@ def test_a_hotword_is_a_whole_word_or_phrase():
     assert {text: rescorer.bonus(text) for text in counts} == counts
 
 
+def test_a_lexicon_makes_other_words_improbable_and_none_impossible():
+    rescorer = Rescorer(lexicon=frozenset({"new", "york"}), outside=-4.0)
+    counts = {"new york": 0, "new yorck": -4, "nu yorck": -8, "": 0}
+    assert {text: rescorer.bonus(text) for text in counts} == counts
+    heard = [Hypothesis([1], "nu york", -1.0), Hypothesis([2], "new york", -3.0), Hypothesis([3], "nu yorck", -0.5)]
+    assert [h.text for h in rescorer(heard)] == ["new york", "nu york", "nu yorck"]
+    assert rescorer.settings()["lexicon"] == ["new", "york"]
+
+
+def test_tuning_finds_the_boost_of_hotwords_with_and_without_a_language_model(lm):
+    heard = [Hypothesis([3], "b", -1.0), Hypothesis([2], "zz", -3.5)]
+    found = tune([("zz", heard)], None, ("zz",))
+    assert (found.lm_weight, found.word_score, found.boost, found.wer) == (0.0, 0.0, 3.0, 0.0)
+    assert tune([("zz", heard)], lm, ("zz",)).wer == 0
+    assert tune([("b", heard)], lm, ("zz",)).boost == 0
+
+
 def test_tuning_finds_the_weight_that_makes_no_errors(lm):
     # Sound prefers "b" by half a nat; the language model knows "a" and not "b".
     beams = [("a", [Hypothesis([3], "b", -1.0), Hypothesis([2], "a", -1.5)])]
@@ -119,6 +136,11 @@ def test_decode_and_tune_take_a_language_model_hotwords_and_nbest(tmp_path, caps
     capsys.readouterr()
     assert main(["tune", run, str(tmp_path / "dev.jsonl"), *common, "--beam", "5"]) == 0
     assert "--lm-weight" in capsys.readouterr().out
+    hot = ["--hotwords", str(tmp_path / "hot.txt"), "--workers", "0"]
+    assert main(["tune", run, str(tmp_path / "dev.jsonl"), *hot, "--beam", "5"]) == 0
+    assert f"--hotwords {tmp_path / 'hot.txt'} --boost" in capsys.readouterr().out
+    assert main(["tune", run, str(tmp_path / "dev.jsonl")]) == 2
+    assert "give --lm or --hotwords" in capsys.readouterr().err
     output = tmp_path / "hyp.jsonl"
     words = ["decode", run, test, "-o", str(output), "--hotwords", str(tmp_path / "hot.txt"), "--nbest", "3", *common]
     assert main(words) == 0

@@ -52,6 +52,28 @@ def test_columns_share_the_draws_and_blocks_do_not_change_them(monkeypatch):
     assert (bootstrap_sums(values, 500, seed=4) == whole[:, :3]).all()
 
 
+def test_the_limit_for_very_many_units_has_the_intervals_of_drawing_them(monkeypatch):
+    rng = np.random.default_rng(0)
+    errors = rng.poisson(1.3, 20_000).astype(float)
+    values = np.column_stack([errors, rng.integers(5, 30, 20_000), errors + rng.poisson(0.2, 20_000)])
+    drawn = bootstrap_sums(values, 4000)
+    monkeypatch.setattr("wildctc.scoring.bootstrap._MANY", 20_000)
+    limit = bootstrap_sums(values, 4000)
+    assert (limit != drawn).all()
+    for number in (lambda sums: sums[:, 0] / sums[:, 1], lambda sums: sums[:, 2] / sums[:, 0] - 1):
+        ends, expected = (np.array(percentile_interval(number(sums))) for sums in (limit, drawn))
+        assert np.abs(ends - expected).max() < 0.2 * number(drawn).std()  # of two sets of 4,000 draws, 0.06 apart
+
+
+def test_units_of_which_one_decides_are_drawn_however_many_there_are(monkeypatch):
+    values = np.ones((2000, 1))
+    values[0] = 1e6
+    drawn = bootstrap_sums(values, 200)
+    monkeypatch.setattr("wildctc.scoring.bootstrap._MANY", 2000)
+    assert (bootstrap_sums(values, 200) == drawn).all()
+    assert (bootstrap_sums(np.ones((2000, 2)), 5) == 2000).all()
+
+
 def test_a_cluster_that_was_drawn_twice_has_its_units_drawn_twice():
     # Columns: whether a unit is of cluster a, of cluster b. The two clusters have 2 units and 1.
     values = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])

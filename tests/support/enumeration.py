@@ -90,11 +90,11 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return logits - np.array([log_sum(row) for row in logits]).reshape(-1, 1)
 
 
-def emissions(logits: np.ndarray, blank: int) -> np.ndarray:
-    """(T, C + 1) log-probabilities, ★ last: the mean of the non-blank outputs."""
+def emissions(logits: np.ndarray, blank: int, share: float | None = None) -> np.ndarray:
+    """(T, C + 1) log-probabilities, ★ last: the mean of the non-blank outputs, or a share of their sum."""
     log_p = log_softmax(logits)
     others = np.delete(log_p, blank, axis=1)
-    star = np.array([log_sum(row) - math.log(max(len(row), 1)) for row in others])
+    star = np.array([log_sum(row) + math.log(share or 1 / max(len(row), 1)) for row in others])
     return np.concatenate([log_p, star.reshape(-1, 1)], axis=1)
 
 
@@ -105,8 +105,12 @@ def enumerate_paths(
     weights: dict[str, np.ndarray],
     loops_at_words: bool,
     blank: int,
+    share: float | None = None,
 ) -> Answer:
-    """logits (T, C); weights: family → log-weight of each of its arcs, for the families that are present."""
+    """logits (T, C); weights: family → log-weight of each of its arcs, for the families that are present.
+
+    share: ★ as a share of the non-blank probability; None: their mean.
+    """
     frames, outputs = logits.shape
     arcs = make_arcs(labels, words, set(weights), loops_at_words)
     weight_of = np.array([0.0 if a.family == "token" else weights[a.family][a.index] for a in arcs])
@@ -117,7 +121,7 @@ def enumerate_paths(
     groups = np.array([group_of[tuple(arcs[i].label for i in s)] for s in sequences], dtype=np.int64)
     scores = np.array([weight_of[list(s)].sum() for s in sequences])
 
-    scored = emissions(logits, blank)[np.arange(frames), table].sum(1)
+    scored = emissions(logits, blank, share)[np.arange(frames), table].sum(1)
     group_max = np.maximum.reduceat(scored, starts)
     shift = np.where(group_max > -math.inf, group_max, 0.0)
     size = np.diff([*starts, len(scored)])

@@ -82,7 +82,7 @@ def test_pieces_train_too(recipe, tmp_path):
 
 def test_the_loss_of_a_batch_is_that_of_each_graph(recipe, tmp_path):
     trainer = make_trainer(recipe, tmp_path / "run")
-    batches = Batches(trainer.train, [list(range(6))], trainer.cache, trainer.stats)
+    batches = Batches(trainer.steps.examples, [list(range(6))], trainer.cache, trainer.stats)
     batch = batches.batch(0)
     assert batch.graphs is not None
     logits = torch.randn(60, 6, len(trainer.model.units), generator=torch.Generator().manual_seed(0))
@@ -94,7 +94,7 @@ def test_the_loss_of_a_batch_is_that_of_each_graph(recipe, tmp_path):
         for n, graph in enumerate(batch.graphs)
     ]
     assert float(found) == pytest.approx(float(sum(each)), rel=1e-5)
-    for example, graph in zip(trainer.train, batch.graphs, strict=True):
+    for example, graph in zip(trainer.steps.examples, batch.graphs, strict=True):
         if example.graph is None:
             assert graph.is_chain
             assert [arc.label for arc in graph.arcs] == example.tokens
@@ -102,7 +102,7 @@ def test_the_loss_of_a_batch_is_that_of_each_graph(recipe, tmp_path):
 
 def test_the_expected_counts_of_noise_are_the_posteriors_of_the_arcs(recipe, tmp_path):
     trainer = make_trainer(recipe, tmp_path / "run")
-    batch = Batches(trainer.train, [list(range(6))], trainer.cache, trainer.stats).batch(0)
+    batch = Batches(trainer.steps.examples, [list(range(6))], trainer.cache, trainer.stats).batch(0)
     table = RateTable(["token", "unwritten", "word"], start=0.1)
     arcs = CountedArcs(table, batch)
     logits = torch.randn(60, 6, len(trainer.model.units), generator=torch.Generator().manual_seed(0))
@@ -124,7 +124,7 @@ def test_weights_of_words_reach_utterances_without_alternatives_in_the_same_batc
     plain["weights"] = [0.5 + n for n in range(len(plain["text"].split()))]
     write_rows(recipe.parent / "train.jsonl", rows)
     trainer = make_trainer(recipe, tmp_path / "run")
-    batch = Batches(trainer.train, [list(range(6))], trainer.cache, trainer.stats).batch(0)
+    batch = Batches(trainer.steps.examples, [list(range(6))], trainer.cache, trainer.stats).batch(0)
     found = batch.weigh(Wildcards(bypass=-3.0, word_bypass=-4.0))
     n = batch.ids.index(plain["id"])
     words = plain["text"].split()

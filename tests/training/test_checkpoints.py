@@ -8,56 +8,19 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 from support.tones import make_corpus, read_rows, write_rows
+from support.training_runs import command, kill_after_checkpoints, kill_group, start
 
 from wildctc.cli import main
 from wildctc.errors import WildCTCError
 from wildctc.files import Damaged, write_atomically
 from wildctc.tensor_files import load_tensors, save_tensors
 from wildctc.training.checkpoints import Checkpoints, average
-
-THREADS = {"OMP_NUM_THREADS": "1"}
-
-
-def command(recipe: Path, run: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "wildctc", "train", str(recipe), "--out", str(run), *more]
-
-
-def start(arguments: list[str], **options) -> subprocess.Popen:
-    return subprocess.Popen(
-        arguments, env=os.environ | THREADS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True, **options,
-    )  # fmt: skip
-
-
-def kill_group(process: subprocess.Popen) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-
-
-def kill_after_checkpoints(process: subprocess.Popen, path: Path, number: int, delay: float) -> bool:
-    """Kill the process and its workers `delay` seconds after `path` was replaced `number` times.
-
-    False: it ended before.
-    """
-    seen, last = 0, path.stat().st_ino if path.exists() else 0
-    deadline = time.monotonic() + 240
-    while process.poll() is None and time.monotonic() < deadline:
-        now = path.stat().st_ino if path.exists() else 0
-        seen, last = seen + (now != last), now
-        if seen >= number:
-            time.sleep(delay)
-            kill_group(process)
-            return True
-        time.sleep(0.005)
-    return False
 
 
 @pytest.mark.slow

@@ -5,22 +5,19 @@ last ones run torchrun itself. Many wait for time limits, so all are slow.
 """
 
 import contextlib
-import multiprocessing
 import os
-import queue
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 from support.tones import make_corpus, read_rows, write_rows
+from support.training_runs import assert_same_run, in_processes, last, load, messages, plain
 
 from wildctc import distributed, peers
 from wildctc.criteria import Criterion
@@ -31,100 +28,10 @@ from wildctc.logs import start_log
 from wildctc.tensor_files import load_tensors
 from wildctc.torchrun import SET_BY_TORCHRUN
 from wildctc.training.batches import Batch, Batches, parts_for, parts_to_resume
-from wildctc.training.config import apply, load_recipe
 from wildctc.training.divergence import DivergenceWatch
 from wildctc.training.loop import Trainer, train
-from wildctc.training.settings import Config
-
-FORK = multiprocessing.get_context("fork")
-
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
-
-
-def in_processes(function, *arguments, size=2, killed=(), absent=()):
-    """Call function(*arguments) in `size` processes; what each returned, raised or exited with, by rank.
-
-    killed: ranks that are not expected to come to an end of their own. absent: ranks that are not started.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    results, found = FORK.Queue(), dict.fromkeys([*killed, *absent])
-    given = (size, port, results, function, arguments)
-    ranks = [rank for rank in range(size) if rank not in absent]
-    children = {rank: FORK.Process(target=_child, args=(rank, *given)) for rank in ranks}
-    for child in children.values():
-        child.start()
-    deadline = time.monotonic() + 90
-    try:
-        while len(found) < size:
-            exited = {rank: child.exitcode for rank, child in children.items() if child.exitcode is not None}
-            try:
-                rank, result = results.get(timeout=0.5)
-                found[rank] = result
-            except queue.Empty:
-                found = {rank: SystemExit(code) for rank, code in exited.items()} | found
-                if time.monotonic() > deadline:
-                    pytest.fail(f"no end but of {found}")
-    finally:
-        for child in children.values():
-            child.kill()
-            child.join()
-    return [found[rank] for rank in range(size)]
-
-
-def _child(rank, size, port, results, function, arguments):
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in names.items()}}
-    try:
-        results.put((rank, function(*arguments)))
-    except BaseException as error:  # the test is to see whatever it was
-        results.put((rank, error))
-
-
-def messages(results):
-    """What the processes had to say; those that exit in silence say nothing."""
-    return [str(r) for r in results if isinstance(r, BaseException) and not isinstance(r, SystemExit)]
-
-
-def load(recipe: Path, **fields) -> Config:
-    """The tones recipe without data-loading processes, with `section__name=value` changed."""
-    config = load_recipe(str(recipe))
-    config.data.workers = 0
-    for key, value in fields.items():
-        apply(config, key.replace("__", "."), value, "test")
-    return config
-
-
-def plain(recipe: Path, **fields) -> Config:
-    """Settings under which one process and several compute the same: nothing random, no batch norm."""
-    config = load(recipe, **{"encoder__kind": "e_branchformer", "encoder__dropout": 0.0} | fields)
-    for name in asdict(config.spec_augment):
-        setattr(config.spec_augment, name, 0)
-    return config
-
-
-def last(run: Path):
-    return load_tensors(run / "checkpoints/last.safetensors")
-
-
-def numbers(metrics: dict) -> dict:
-    return {name: value for name, value in metrics.items() if name != "seconds" and value is not None}
-
-
-def assert_same_run(one: Path, other: Path, tolerance: float = 1e-4) -> None:
-    """Metrics and schedule agree, and so do the sums of gradients that Adam keeps."""
-    for a, b in zip(read_rows(one / "metrics.jsonl"), read_rows(other / "metrics.jsonl"), strict=True):
-        assert numbers(a) == pytest.approx(numbers(b), rel=tolerance, abs=tolerance)
-    (tensors, state), (others, other_state) = last(one), last(other)
-    assert state["criterion"] == pytest.approx(other_state["criterion"], rel=tolerance, nan_ok=True)
-    assert (state["step"], state["data"]) == (other_state["step"], other_state["data"])
-    gradients = [name for name in tensors if name.endswith("exp_avg")]
-    assert len(gradients) > 20
-    for name in gradients:
-        scale = tensors[name].abs().max() + 1e-6
-        assert (tensors[name] - others[name]).abs().max() < 10 * tolerance * scale, name
 
 
 # ------------------------------------------------------------------------------------------------------- exchanging
@@ -289,7 +196,7 @@ def test_every_utterance_is_dealt_to_one_process_and_all_have_as_many_batches(tm
     parts = parts_for(accumulate, size)
     if began:
         parts = parts_to_resume(parts_for(accumulate, began), accumulate, size)
-    data = (trainer.train, plan, trainer.cache, trainer.stats, trainer.config.spec_augment, (0, 1))
+    data = (trainer.steps.examples, plan, trainer.cache, trainer.stats, trainer.config.spec_augment, (0, 1))
     whole = list(Batches(*data).loader())
     given = [Processes(rank, size) for rank in range(size)]
     dealt = [list(Batches(*data, parts).loader(processes=one, together=accumulate)) for one in given]
@@ -309,7 +216,7 @@ def test_every_utterance_is_dealt_to_one_process_and_all_have_as_many_batches(tm
 def test_continued_process_takes_up_its_own_share(tmp_path):
     trainer = Trainer(load(make_corpus(tmp_path, {"train": 12, "dev": 1})), tmp_path / "run")
     plan = [[i, i + 1] for i in range(0, 12, 2)]
-    batches = Batches(trainer.train, plan, trainer.cache, trainer.stats, parts=2)
+    batches = Batches(trainer.steps.examples, plan, trainer.cache, trainer.stats, parts=2)
     here = list(batches.loader(processes=Processes(1, 2)))
     there = list(batches.loader(start=4, processes=Processes(1, 2)))
     assert [b.ids for b in there] == [b.ids for b in here[4:]] == [["train9"], ["train11"]]
@@ -336,6 +243,22 @@ def test_two_processes_take_the_steps_of_one(tmp_path, accumulate, train_size, d
     one, two = (load_tensors(tmp_path / run / "model/model.safetensors")[0] for run in ("one", "two"))
     weights = [name for name in one if not name.endswith("qkv.bias")]  # attention does not feel the bias of its keys
     assert max(float((one[name] - two[name]).abs().max()) for name in weights) < 2e-3
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_two_processes_take_the_steps_of_one_with_all_that_is_added_to_the_loss(tmp_path, accumulate):
+    recipe = make_corpus(tmp_path, {"train": 12, "dev": 2})
+    added = {
+        "cr_ctc__weight": 0.2, "inter_ctc__layers": [1], "inter_ctc__weight": 0.4, "label_smoothing__weight": 0.05,
+        "encoder__blocks": 2,
+    }  # fmt: skip
+    config = plain(recipe, data__batch_seconds=5, criterion="otc-tw-em", training__epochs=2, **added)
+    config.spec_augment.freq_masks, config.spec_augment.freq_width = 2, 10  # so that the two copies differ
+    config.optimizer.accumulate = accumulate
+    train(config, tmp_path / "one")
+    in_processes(train, config, tmp_path / "two")
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+    assert read_rows(tmp_path / "one/metrics.jsonl")[0]["train_consistency"] > 0
 
 
 def test_two_processes_take_the_steps_of_one_where_transcripts_have_alternatives(tmp_path):

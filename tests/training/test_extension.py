@@ -75,7 +75,7 @@ def test_epochs_up_to_the_old_end_stay_and_the_rest_does_not_depend_on_when_one_
     assert go(asked_after, 4) == 0
     assert numbers(asked_after)[:2] == short
     assert len(numbers(asked_after)) == 4
-    steps = len(Trainer(load_recipe(str(asked_after / "config.yaml")), asked_after)._groups(1))
+    steps = Trainer(load_recipe(str(asked_after / "config.yaml")), asked_after).steps.per_epoch
 
     with monkeypatch.context() as patch:  # asked for within the second epoch
         stop_at(steps + 2, patch)

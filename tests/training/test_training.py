@@ -165,16 +165,16 @@ def test_example_longer_than_the_budget_has_a_batch_of_its_own():
 def test_batches_do_not_depend_on_the_worker_or_where_one_starts(tmp_path):
     recipe = make_corpus(tmp_path, {"train": 20, "dev": 1})
     trainer = Trainer(quick(recipe, data__batch_seconds=3), tmp_path / "run")
-    plan = plan_batches([e.frames for e in trainer.train], 300, 0, 1)
+    plan = plan_batches([e.frames for e in trainer.steps.examples], 300, 0, 1)
     config = trainer.config.spec_augment
-    batches = Batches(trainer.train, plan, trainer.cache, trainer.stats, config, (0, 1))
+    batches = Batches(trainer.steps.examples, plan, trainer.cache, trainer.stats, config, (0, 1))
     here = list(batches.loader())
     there = list(batches.loader(start=2, workers=2))
     assert len(there) == len(here) - 2 > 2
     for a, b in zip(here[2:], there, strict=True):
         assert a.ids == b.ids
         assert torch.equal(a.x, b.x)
-    other = Batches(trainer.train, plan, trainer.cache, trainer.stats, config, (0, 2))
+    other = Batches(trainer.steps.examples, plan, trainer.cache, trainer.stats, config, (0, 2))
     assert not torch.equal(other.batch(0).x, here[0].x)
 
 
@@ -184,7 +184,7 @@ def test_audio_that_vanishes_during_training_is_named_without_a_traceback(tmp_pa
     trainer = Trainer(quick(recipe, data__cache=None), tmp_path / "run")
     for audio in tmp_path.glob("*.wav"):
         audio.unlink()
-    batches = Batches(trainer.train, [[0, 1], [2, 3]], trainer.cache, trainer.stats)
+    batches = Batches(trainer.steps.examples, [[0, 1], [2, 3]], trainer.cache, trainer.stats)
     with pytest.raises(WildCTCError, match=r"train0 .*no such file"):
         list(batches.loader(workers=workers))
 
@@ -303,14 +303,16 @@ def test_a_batch_of_which_all_is_lost_does_not_count(tmp_path):
     for number in (0, 1, 2):
         (tmp_path / f"train{number}.wav").unlink()
     plan = [[0, 1], [2, 3]]
-    batches = list(Batches(trainer.train, plan, trainer.cache, trainer.stats, lost=trainer.lost["train"]).loader())
+    batches = list(
+        Batches(trainer.steps.examples, plan, trainer.cache, trainer.stats, lost=trainer.lost["train"]).loader()
+    )
     assert [(batch.counts, batch.missing) for batch in batches] == [(False, 2), (True, 1)]
     assert batches[1].ids == ["train3"]
     assert torch.equal(batches[1].x[0, : batches[1].x_lengths[0]], trainer_features(trainer, 3))
 
 
 def trainer_features(trainer, number):
-    example = trainer.train[number]
+    example = trainer.steps.examples[number]
     return torch.from_numpy(trainer.stats.normalize(trainer.cache.get(example.utterance, example.speed)))
 
 
@@ -455,9 +457,9 @@ def test_run_stops_early_when_patience_runs_out(tmp_path):
 def test_speeds_are_copies_of_the_training_data_only(tmp_path):
     recipe = make_corpus(tmp_path, {"train": 5, "dev": 3})
     trainer = Trainer(quick(recipe, data__speeds=[0.9, 1.0, 1.1]), tmp_path / "run")
-    assert len(trainer.train) == 15
+    assert len(trainer.steps.examples) == 15
     assert len(trainer.dev) == 3
-    slow, normal, fast = (e.frames for e in trainer.train[:3])
+    slow, normal, fast = (e.frames for e in trainer.steps.examples[:3])
     assert slow > normal > fast
 
 

@@ -93,7 +93,7 @@ def test_the_loss_of_a_step_is_that_of_one_weight_for_each_arc(recipe, tmp_path,
     rows = {row["id"]: row for row in read_rows(recipe.parent / "train.jsonl")}
     column = {id: row["weights"] for id, row in rows.items() if "weights" in row}
     texts = {id: row["text"] for id, row in rows.items()}
-    examples = [e for e in trainer.train if e.utterance.id in ("train0", "train1", "train2", "train4")]
+    examples = [e for e in trainer.steps.examples if e.utterance.id in ("train0", "train1", "train2", "train4")]
     [batch] = Batches(examples, [range(4)], trainer.cache, trainer.stats).loader()
     with torch.no_grad():
         logits, lengths = trainer.model(batch.x, batch.x_lengths)
@@ -114,7 +114,7 @@ def test_the_loss_of_a_step_is_that_of_one_weight_for_each_arc(recipe, tmp_path,
 def test_a_word_that_is_probably_wrong_teaches_less(recipe, tmp_path):
     """The gradient to the logits of a doubted word is smaller than without its weight, that of a sure one larger."""
     trainer = make_trainer(recipe, tmp_path / "run", "otc-w-tuned")
-    [example, *_] = [replace(e, weights=None) for e in trainer.train if max(e.words) == 2]
+    [example, *_] = [replace(e, weights=None) for e in trainer.steps.examples if max(e.words) == 2]
     logits = torch.randn(60, 1, len(trainer.model.units), generator=torch.Generator().manual_seed(0))
 
     def size(weight: float) -> float:
@@ -135,7 +135,7 @@ def test_every_speed_part_and_row_of_a_batch_has_the_weights_of_its_words(recipe
     found = 0
     for parts in (1, 3):
         for batch in Batches(
-            trainer.train, [range(8), range(8, 32)], trainer.cache, trainer.stats, parts=parts
+            trainer.steps.examples, [range(8), range(8, 32)], trainer.cache, trainer.stats, parts=parts
         ).loader():
             for part in (batch, batch.only([len(batch.ids) - 1])):
                 for n, id in enumerate(part.ids):
@@ -150,9 +150,9 @@ def test_every_speed_part_and_row_of_a_batch_has_the_weights_of_its_words(recipe
 def test_a_manifest_without_the_column_has_the_hash_and_the_arcs_of_earlier_releases(tmp_path):
     recipe = make_corpus(tmp_path / "tones", {"train": 6, "dev": 2})
     trainer = make_trainer(recipe, tmp_path / "run", "otc-tw")
-    content = [(e.utterance.id, e.speed, e.frames, e.tokens) for e in trainer.train]
-    assert data_digest(trainer.train) == hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-    [batch] = Batches(trainer.train, [range(6)], trainer.cache, trainer.stats).loader()
+    content = [(e.utterance.id, e.speed, e.frames, e.tokens) for e in trainer.steps.examples]
+    assert data_digest(trainer.steps.examples) == hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    [batch] = Batches(trainer.steps.examples, [range(6)], trainer.cache, trainer.stats).loader()
     assert batch.weights is None
     assert batch.weigh(trainer.criterion.wildcards) is not None
     assert vars(batch.weigh(trainer.criterion.wildcards)) == vars(trainer.criterion.wildcards)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from wildctc.audio.archives import audio_source
 from wildctc.audio.resampling import resample
 from wildctc.audio.segmentation import LONGEST, cut_at_pauses
 from wildctc.audio.sound_files import (
@@ -109,7 +110,7 @@ def _read(path: Path, channel: int | None) -> Iterator[np.ndarray]:
     soundfile = import_soundfile()
     done = 0
     try:
-        with soundfile.SoundFile(path) as file:
+        with soundfile.SoundFile(audio_source(path)) as file:
             while done < file.frames:
                 block = file.read(int(_BLOCK * file.samplerate), dtype="float32", always_2d=True)
                 if len(block) == 0:

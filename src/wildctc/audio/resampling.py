@@ -22,7 +22,7 @@ def resample(wave: np.ndarray, source: float, target: float) -> np.ndarray:
     >>> len(resample(np.zeros(441, np.float32), 44100, 16000))
     160
     """
-    ratio = Fraction(source / target).limit_denominator(1000)  # keeps the filters few; the error is below 0.1%
+    ratio = _ratio(source, target)
     if ratio == 1:
         return wave
     kernels, width = _sinc_kernels(ratio.numerator, ratio.denominator)
@@ -30,6 +30,27 @@ def resample(wave: np.ndarray, source: float, target: float) -> np.ndarray:
     phases = torch.nn.functional.conv1d(padded[None, None], kernels, stride=ratio.numerator)  # (1, denominator, blocks)
     length = math.ceil(len(wave) / ratio)
     return phases[0].T.reshape(-1)[:length].contiguous().numpy()
+
+
+def resampled_length(samples: int, source: float, target: float) -> int:
+    """Count the samples that `resample` returns.
+
+    Args:
+        samples: The length of the wave.
+        source: The rate of the wave.
+        target: The rate of the result.
+
+    Returns:
+        The number of samples.
+
+    >>> resampled_length(441, 44100, 16000)
+    160
+    """
+    return math.ceil(samples / _ratio(source, target))
+
+
+def _ratio(source: float, target: float) -> Fraction:
+    return Fraction(source / target).limit_denominator(1000)  # keeps the filters few; the error is below 0.1%
 
 
 @lru_cache(maxsize=8)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from wildctc.audio.archives import audio_source, audio_state, find_member
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.errors import MissingExtra
 from wildctc.files import patiently
@@ -118,7 +119,7 @@ def load_audio(utterance: Utterance, sampling_rate: int = 16000) -> np.ndarray:
     >>> wave.shape, wave.dtype
     ((16000,), dtype('float32'))
     """
-    wave, rate = _patiently(utterance, _decode)
+    wave, rate = read_samples(utterance)
     wave = one_channel(wave, utterance.channel, utterance.audio)
     if not np.isfinite(wave).all():
         raise UtteranceError(utterance, "NaN or infinite samples")
@@ -132,8 +133,23 @@ def load_audio(utterance: Utterance, sampling_rate: int = 16000) -> np.ndarray:
     return resample(wave, rate, sampling_rate)
 
 
-def _decode(utterance: Utterance) -> tuple[np.ndarray, int]:
-    """The samples (n, channels) of the utterance, and their sampling rate."""
+def read_samples(utterance: Utterance, dtype: str = "float32") -> tuple[np.ndarray, int]:
+    """Read the samples of an utterance as its file has them.
+
+    Args:
+        utterance: The utterance.
+        dtype: "float32", or "int16" or "int32" of a file that holds whole numbers.
+
+    Returns:
+        Samples, (n, channels of the file), and their sampling rate in Hz.
+
+    Raises:
+        UtteranceError: The file is missing, empty, not audio or truncated.
+    """
+    return _patiently(utterance, lambda u: _decode(u, dtype))
+
+
+def _decode(utterance: Utterance, dtype: str) -> tuple[np.ndarray, int]:
     with _open(utterance) as file:
         rate = file.samplerate
         begin, end = _interval(utterance, rate, file.frames)
@@ -141,7 +157,7 @@ def _decode(utterance: Utterance) -> tuple[np.ndarray, int]:
             raise UtteranceError(utterance, f"truncated: less than the {end / rate:.2f} s that its header promises")
         try:
             file.seek(begin)
-            wave = file.read(end - begin, dtype="float32", always_2d=True)
+            wave = file.read(end - begin, dtype=dtype, always_2d=True)
         except RuntimeError:  # soundfile's LibsndfileError
             _read_through(utterance.audio)
             raise UtteranceError(utterance, "truncated or damaged: cannot be decoded to its end") from None
@@ -177,6 +193,10 @@ def os_reason(error: OSError) -> str:
 
 def _read_through(path: Path) -> None:
     """Raise the OSError, if any, that made libsndfile fail; libsndfile does not report it."""
+    member = find_member(path)
+    if member is not None:
+        member.read()
+        return
     with open(path, "rb") as file:
         while file.read(2**20):
             pass
@@ -251,16 +271,16 @@ def _open(utterance: Utterance) -> Any:
     soundfile = import_soundfile()
     path = utterance.audio
     try:
-        status = path.stat()
+        state = audio_state(path)
     except ValueError:  # it holds NUL or half a surrogate pair
         raise UtteranceError(utterance, "not a path") from None
-    if not stat.S_ISREG(status.st_mode):
-        reason = "a folder, not a file" if stat.S_ISDIR(status.st_mode) else "a device or a pipe, not a file"
+    if not stat.S_ISREG(state.mode):
+        reason = "a folder, not a file" if stat.S_ISDIR(state.mode) else "a device or a pipe, not a file"
         raise UtteranceError(utterance, reason)
-    if status.st_size == 0:
+    if state.size == 0:
         raise UtteranceError(utterance, "empty file")
     try:
-        file = soundfile.SoundFile(path)
+        file = soundfile.SoundFile(audio_source(path))
     except soundfile.LibsndfileError as error:
         _read_through(path)
         raise UtteranceError(utterance, f"not readable as audio: {error.error_string}") from None

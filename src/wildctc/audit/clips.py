@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from wildctc.audio.archives import audio_source, find_member
 from wildctc.audio.sound_files import check_audio, load_audio
 from wildctc.corpora.utterance import Utterance
 
@@ -86,14 +87,14 @@ def make_playable(
     wave = load_audio(checked.utterance, rate)
     seen = outline(wave, rate), round(float(np.abs(wave).max(initial=0.0)), 4)
     drawn = (picture, _write_png(picture, spectrogram(wave, rate))) if picture else (None, 0)
-    info = soundfile.info(utterance.audio)
+    info = soundfile.info(audio_source(utterance.audio))
     suffix = _PLAYED.get((info.format, info.subtype)) if checked.channels == 1 else None
     if suffix and link_from and utterance.audio.suffix.lower() in {*_PLAYED.values(), ".oga"}:
         address = os.path.relpath(utterance.audio.resolve(), link_from.resolve())
         return Playable(quote(address), utterance.start, 0, *seen, *drawn)
     if suffix and utterance.start == 0 and checked.utterance.duration == checked.samples / rate:
         path = place.with_suffix(suffix)
-        shutil.copyfile(utterance.audio, path)
+        _copy(utterance.audio, path)
     else:
         path = place.with_suffix(".flac")
         file = (
@@ -102,6 +103,14 @@ def make_playable(
         soundfile.write(file, wave, rate, format="FLAC", subtype="PCM_16")
         path.write_bytes(file.getvalue())
     return Playable(f"audio/{path.name}", 0.0, path.stat().st_size, *seen, *drawn)
+
+
+def _copy(audio: Path, path: Path) -> None:
+    member = find_member(audio)
+    if member is None:
+        shutil.copyfile(audio, path)
+    else:
+        path.write_bytes(member.read())
 
 
 def outline(wave: np.ndarray, rate: int) -> np.ndarray:

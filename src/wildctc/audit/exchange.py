@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from wildctc.probe.records import NotProbed, ProbedUtterance, stream_probe
 
 Decisions = Mapping[str, Decision]
 _Tier = list[tuple[float, float, str]]
+_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 _COLUMNS = ("id", "speaker", "audio", "kind", "written", "heard", "score", "start", "end", "decision", "right",
             "reviewer", "at", "reason", "comment")  # fmt: skip
 
@@ -138,10 +140,21 @@ def _tiers(u: ProbedUtterance, decision: Decision | None) -> dict[str, _Tier]:
     tiers = {
         "words": [(w.start, w.end, w.text) for w in u.words],
         "heard": [(w.start, w.end, w.heard) for w in u.words if w.heard],
-        "findings": [(i.start, i.end, _describe(i)) for i in sorted(issues_of(u), key=lambda i: i.start)],
+        "findings": _apart([(i.start, i.end, _describe(i)) for i in issues_of(u)]),
     }
     fixed = decision.fixed if decision and decision.decision == "fix" else u.text
     return tiers | {"transcript": [(0.0, u.duration, fixed)]}
+
+
+def _apart(marks: _Tier) -> _Tier:
+    """Join intervals that overlap, which a tier cannot hold."""
+    found: _Tier = []
+    for start, end, text in sorted(marks):
+        if found and start < found[-1][1]:
+            begin, stop, before = found.pop()
+            start, end, text = begin, max(stop, end), f"{before}; {text}"
+        found.append((start, end, text))
+    return found
 
 
 def _describe(issue: LabelIssue) -> str:
@@ -199,7 +212,9 @@ def _without_gaps(marks: _Tier, duration: float) -> _Tier:
 
 
 def _elan(u: ProbedUtterance, decision: Decision | None) -> str:
-    root = ElementTree.Element("ANNOTATION_DOCUMENT", AUTHOR="wildctc", DATE="", FORMAT="3.0", VERSION="3.0")
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    root = ElementTree.Element("ANNOTATION_DOCUMENT", AUTHOR="wildctc", DATE=date, FORMAT="3.0", VERSION="3.0")
+    root.set(f"{{{_INSTANCE}}}noNamespaceSchemaLocation", "http://www.mpi.nl/tools/elan/EAFv3.0.xsd")
     header = ElementTree.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
     ElementTree.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=u.audio, MIME_TYPE="audio/x-wav")
     order = ElementTree.SubElement(root, "TIME_ORDER")
@@ -217,6 +232,7 @@ def _elan(u: ProbedUtterance, decision: Decision | None) -> str:
             ElementTree.SubElement(inner, "ANNOTATION_VALUE").text = _printable(text)
     ElementTree.SubElement(root, "LINGUISTIC_TYPE", LINGUISTIC_TYPE_ID="default", TIME_ALIGNABLE="true")
     ElementTree.indent(root)
+    ElementTree.register_namespace("xsi", _INSTANCE)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, "unicode") + "\n"
 
 

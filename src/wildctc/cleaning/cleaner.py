@@ -17,6 +17,12 @@ from wildctc.probe.records import NotProbed, ProbedUtterance, stream_probe
 from wildctc.terminal import table
 from wildctc.text.matching import find_case
 
+_TITLES = {
+    "replace": "words replaced",
+    "either": "written or heard",
+    "remove": "words removed",
+    "insert": "words inserted",
+}
 _COLUMNS = ("id", "action", "before", "after", "score", "reason")
 
 
@@ -69,7 +75,7 @@ class Cleaned:
         rows = [["probed", f"{self.utterances:,}", f"{self.words:,}", f"{self.hours:.2f}"]]
         dropped = sum(change.action == "drop" for change in self.changes)
         rows.append(["dropped", f"{dropped:,}", f"{self.dropped_words:,}", f"{self.dropped_hours:.2f}"])
-        for action, title in (("replace", "words replaced"), ("remove", "words removed"), ("insert", "words inserted")):
+        for action, title in _TITLES.items():
             mine = [change for change in self.changes if change.action == action]
             words = sum(len((change.before or change.after).split()) for change in mine)
             rows.append([title, f"{len({change.id for change in mine}):,}", f"{words:,}", ""])

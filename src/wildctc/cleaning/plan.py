@@ -14,7 +14,8 @@ from wildctc.probe.doubt import hardly_heard
 from wildctc.probe.records import ProbedUtterance
 
 _LARGEST = 5.0  # the largest weight of a word: odds of 148 to 1; no probe is surer than that
-Action = Literal["drop", "replace", "remove", "insert"]
+_GRAMMAR = frozenset("{|}\\")  # what has a meaning in a transcript with alternatives
+Action = Literal["drop", "replace", "remove", "insert", "either"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,9 @@ class Thresholds:
         replace: The lowest score at which words are replaced by what was heard.
         remove: The lowest score at which words of which nothing was heard are removed.
         insert: The lowest score at which words that were heard and are not written are inserted.
-        known: How often each heard word must occur in the transcripts; 0 accepts any.
+        known: How often each heard word must occur in the transcripts; 0 accepts any. Not for `either`.
+        either: The lowest score at which words that are not replaced become alternatives: what is written, or what was
+            heard.
         weights: The probability of being wrong at which a word has weight 0. None writes no weights.
         drop_unheard: Whether utterances of which the model heard next to nothing are dropped. Otherwise they are kept
             with weights of 0: the model knows nothing about them.
@@ -37,6 +40,7 @@ class Thresholds:
     remove: float | None = None
     insert: float | None = None
     known: int = 3
+    either: float | None = None
     weights: float | None = 0.5
     drop_unheard: bool = False
 
@@ -44,7 +48,7 @@ class Thresholds:
     def any(self) -> bool:
         """Whether anything can be done at all."""
         return self.drop_unheard or any(
-            x is not None for x in (self.drop, self.replace, self.remove, self.insert, self.weights)
+            x is not None for x in (self.drop, self.replace, self.remove, self.insert, self.either, self.weights)
         )
 
 
@@ -53,9 +57,9 @@ class Change(NamedTuple):
 
     Attributes:
         id: The utterance's id.
-        action: "drop", "replace", "remove" or "insert".
+        action: "drop", "replace", "remove", "insert" or "either".
         before: The words as the manifest had them; of a dropped utterance, its transcript.
-        after: The words that took their place.
+        after: The words that took their place, or stand beside them as an alternative.
         score: The probability that these words were wrong; of a dropped utterance, the expected share of wrong words.
         reason: Why, for people.
     """
@@ -74,7 +78,8 @@ class Plan:
 
     Attributes:
         text: Its transcript afterwards; None if it stays as it is.
-        weights: One number for each word of the transcript afterwards; None if none are written.
+        weights: One number for each word of the transcript afterwards; None if none are written. A transcript with
+            alternatives has none.
         changes: The changes, in order.
         dropped: Whether the utterance is dropped.
         unheard: Whether the model heard next to nothing of it.
@@ -117,18 +122,19 @@ def make_plan(
     share = expected_errors(utterance) / max(1, len(probed))
     if thresholds.drop is not None and share > thresholds.drop:
         return _dropped(utterance.id, written, share, f"{share:.0%} of its words are expected to be wrong")
-    findings, unknown = _worth_applying(utterance, thresholds, vocabulary)
+    steps, unknown = _worth_doing(utterance, written, thresholds, vocabulary)
     change = case or str
-    edits = [WordEdit(f.first, f.stop, tuple(map(change, f.heard))) for f in findings]
+    changes = [_change(utterance.id, step, written, matched, probed, vocabulary, change) for step in steps]
+    edits = [WordEdit(f.first, f.stop, _new_words(c)) for (f, _), c in zip(steps, changes, strict=True)]
     edited = edit_words(written, matched, [*map(change, probed)], edits)
-    if findings and not any(word.sources is None or word.sources for word in edited):  # no words are left
-        score = max(finding.score for finding in findings)
+    if steps and not any(word.sources is None or word.sources for word in edited):  # no words are left
+        score = max(finding.score for finding, _ in steps)
         if thresholds.drop is not None:
             return _dropped(utterance.id, written, score, "no word of it was heard")
-        findings, edited = [], edit_words(written, matched, probed, [])  # a transcript without words is of no use
-    changes = [_change(utterance.id, finding, written, matched, probed, vocabulary, change) for finding in findings]
-    weights = None if thresholds.weights is None else _weights(edited, word_doubts(utterance), thresholds.weights)
-    text = " ".join(word.text for word in edited) if findings else None
+        changes, edited = [], edit_words(written, matched, probed, [])  # a transcript without words is of no use
+    weighted = thresholds.weights if all(c.action != "either" for c in changes) else None
+    weights = None if weighted is None else _weights(edited, word_doubts(utterance), weighted)
+    text = " ".join(word.text for word in edited) if changes else None
     return Plan(text, weights, changes, unknown=unknown)
 
 
@@ -142,20 +148,30 @@ def _unheard(id: str, written: str, thresholds: Thresholds) -> Plan:
     return Plan(weights=None if thresholds.weights is None else [0.0] * len(written.split()), unheard=True)
 
 
-def _worth_applying(
-    utterance: ProbedUtterance, thresholds: Thresholds, vocabulary: Counter[str]
-) -> tuple[list[Finding], int]:
-    """The findings with a high score and plausible words, and how many have a high score only."""
-    found, unknown = [], 0
+def _worth_doing(
+    utterance: ProbedUtterance, written: str, thresholds: Thresholds, vocabulary: Counter[str]
+) -> tuple[list[tuple[Finding, Action]], int]:
+    """The findings with a high score and what is done about each, and how many are left alone for a rare word only."""
+    steps: list[tuple[Finding, Action]] = []
+    unknown = 0
     for finding in find_corrections(utterance):
         least: float | None = getattr(thresholds, finding.kind)
-        if least is None or finding.score < least:
-            continue
-        if _rarest(finding, utterance, vocabulary) < thresholds.known:
-            unknown += 1
+        sure = least is not None and finding.score >= least
+        if sure and _rarest(finding, utterance, vocabulary) >= thresholds.known:
+            steps.append((finding, finding.kind))
+        elif _worth_offering(finding, written, thresholds):
+            steps.append((finding, "either"))
         else:
-            found.append(finding)
-    return found, unknown
+            unknown += sure
+    return steps, unknown
+
+
+def _worth_offering(finding: Finding, written: str, thresholds: Thresholds) -> bool:
+    """Whether what was heard becomes an alternative. Missing and unheard words do not: a model that is trained on words
+    that may be left out learns to leave them out."""
+    if thresholds.either is None or finding.score < thresholds.either or finding.kind != "replace":
+        return False
+    return not _GRAMMAR & {*written, *" ".join(finding.heard)}
 
 
 def _rarest(finding: Finding, utterance: ProbedUtterance, vocabulary: Counter[str]) -> float:
@@ -166,7 +182,7 @@ def _rarest(finding: Finding, utterance: ProbedUtterance, vocabulary: Counter[st
 
 def _change(
     id: str,
-    finding: Finding,
+    step: tuple[Finding, Action],
     written: str,
     matched: Sequence[Sequence[int]],
     probed: Sequence[str],
@@ -174,6 +190,7 @@ def _change(
     case: Callable[[str], str],
 ) -> Change:
     """The change that a finding makes, with the words as they are written where they are whole."""
+    finding, action = step
     covered = range(finding.first, finding.stop)
     before = [
         word if all(n in covered for n in numbers) else " ".join(probed[n] for n in numbers if n in covered)
@@ -183,11 +200,17 @@ def _change(
     counts = ", ".join(f"{word!r} {vocabulary[word]:,}×" for word in finding.heard)
     reasons = {
         "replace": f"something else was heard; in the transcripts: {counts}",
+        "either": f"something else may have been heard; in the transcripts: {counts}",
         "remove": "nothing was heard of it",
         "insert": f"heard and not written; in the transcripts: {counts}",
     }
     after = " ".join(map(case, finding.heard))
-    return Change(id, finding.kind, " ".join(before), after, finding.score, reasons[finding.kind])
+    return Change(id, action, " ".join(before), after, finding.score, reasons[action])
+
+
+def _new_words(change: Change) -> tuple[str, ...]:
+    """What a change writes: words, or one group with both writings."""
+    return (f"{{{change.before}|{change.after}}}",) if change.action == "either" else tuple(change.after.split())
 
 
 def _weights(edited: Sequence[EditedWord], doubts: Sequence[float], even: float) -> list[float]:

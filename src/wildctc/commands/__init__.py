@@ -21,7 +21,9 @@ from wildctc.commands import (
     disagree,
     exchange,
     export,
+    features,
     graph,
+    pack,
     prepare,
     probe,
     rates,
@@ -38,6 +40,8 @@ from wildctc.commands import (
 # In the order of `wildctc --help`.
 COMMANDS = (
     prepare,
+    pack,
+    features,
     convert,
     train,
     decode,

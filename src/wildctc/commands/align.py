@@ -58,7 +58,7 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.corpora.manifest import load_manifest
+    from wildctc.corpora.shards import load_utterances
     from wildctc.files import check_writable, write_text
     from wildctc.recognizer.alignment import align_utterances
 
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError("--criterion run: a Hugging Face checkpoint is not a run; name a criterion")
     wildcards = _wildcards(options)
     model = load_model_or_checkpoint(options)
-    utterances = with_further_texts(options, load_manifest(options.manifest, options.split, options.audio_root))
+    utterances = with_further_texts(options, load_utterances(options.manifest, options.split, options.audio_root))
     if options.output and options.format not in _EACH:
         check_writable(Path(options.output))  # before the work, not after it
     found = align_utterances(

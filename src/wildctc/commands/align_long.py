@@ -38,26 +38,24 @@ def register(add: Add) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from wildctc.files import check_writable, write_text
-    from wildctc.longform.formats import FORMATS, to_text
-    from wildctc.longform.recording import align_recording
+    from wildctc.longform.formats import FORMATS, summary, to_text
+    from wildctc.longform.recording import align_recording, check_files
     from wildctc.longform.written import romanizer
 
     for output in map(Path, options.output):
         if output.suffix.lower() not in FORMATS:
             raise WildCTCError(f"{output}: no format ends so; there are {_ENDINGS}")
         check_writable(output)  # before the work, not after it
+    check_files(options.audio, options.text, options.channel, options.encoding)
     romanize = romanizer(options.language) if options.romanize else None
     model = load_model_or_checkpoint(options)
     found = align_recording(
-        model, options.audio, options.text, channel=options.channel, romanize=romanize, least=options.least
-    )
+        model, options.audio, options.text,
+        channel=options.channel, encoding=options.encoding, romanize=romanize, least=options.least,
+    )  # fmt: skip
     for output in map(Path, options.output):
         write_text(output, FORMATS[output.suffix.lower()](found.alignment))
-    text = to_text(found.alignment)
-    if options.output or options.audit:
-        print(text.split("\n", 1)[0])
-    else:
-        print(text, end="")
+    print((summary if options.output or options.audit else to_text)(found.alignment), end="")
     if options.output:
         print(", ".join(options.output))
     if options.audit:

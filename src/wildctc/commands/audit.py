@@ -25,10 +25,16 @@ def register(add: Add) -> None:
     p.add_argument(
         "--reviewers", metavar="NAMES", help="who reviews, with shares if they differ: ann,ben or ann=2,ben=1"
     )
+    p.add_argument(
+        "--calibrate", metavar="DECISIONS", nargs="+", help="make no page: print how good the scores were, by decisions"
+    )
     p.add_argument("--double", type=float, metavar="SHARE", help="the share that two reviewers decide, such as 0.1")
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.calibrate:
+        _calibrate(options)
+        return
     from wildctc.audit.report import is_current, write_report
 
     folder = Path(options.output or f"{options.probe.removesuffix('.gz').removesuffix('.jsonl')}-report")
@@ -48,3 +54,13 @@ def run(options: argparse.Namespace) -> None:
     if not is_current(options.probe, folder):
         print(printable(str(write_report(options.probe, folder))), flush=True)
     serve(folder, options.host or HOST, PORT if options.port is None else options.port, plan)
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    """Print how many of the findings were right, by score."""
+    from wildctc.audit.calibration import calibrate
+    from wildctc.audit.decisions import read_decisions
+
+    if options.output or options.serve or options.link_audio:
+        raise WildCTCError("--calibrate makes no page: leave out -o, --serve and --link-audio")
+    print(printable(str(calibrate(options.probe, read_decisions(options.calibrate)))))

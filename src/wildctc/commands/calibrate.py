@@ -5,31 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wildctc.commands.options import (
-    Add,
-    add_limit_option,
-    add_manifest_options,
-    add_trust_option,
-    add_workers_option,
-    load_model,
-)
+from wildctc.commands.options import Add, add_dev_options, load_model
 from wildctc.errors import WildCTCError
 
 
 def register(add: Add) -> None:
     p = add("calibrate", run, "Learn on dev how sure a model may be of its words; decode then writes confidences.")
-    p.add_argument("run_folder", metavar="RUN", help="a run's folder, or a model folder")
-    add_manifest_options(p)
-    p.add_argument("--beam", type=int, default=10, help="prefixes kept (default 10); 1 is greedy")
+    add_dev_options(p, 10, "prefixes kept; 1 is greedy")
     p.add_argument("-o", "--output", metavar="SVG", help="the reliability curve (default: RUN/confidence.svg)")
-    p.add_argument("--cache", metavar="DIR", help="folder of computed features")
-    add_workers_option(p)
-    add_trust_option(p)
-    add_limit_option(p)
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.corpora.manifest import load_manifest
+    from wildctc.corpora.shards import load_utterances
     from wildctc.files import check_writable, write_atomically
     from wildctc.recognizer.confidence import (
         CONFIDENCE,
@@ -50,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError(f"{picture}: the picture is an SVG: give -o a name that ends in .svg")
     check_writable(picture)
     model, folder = load_model(options), find_model(Path(options.run_folder))
-    utterances = load_manifest(options.manifest, options.split, options.audio_root)
+    utterances = load_utterances(options.manifest, options.split, options.audio_root)
     evidence, right, utterance = collect(
         model, utterances, beam=options.beam, cache=options.cache, workers=options.workers, max_bad=options.max_bad
     )

@@ -34,6 +34,7 @@ def register(add: Add) -> None:
         ("replace", 0.5, "replace words by what was heard"),
         ("remove", None, "remove words of which nothing was heard"),
         ("insert", None, "insert words that were heard and are not written"),
+        ("either", None, "let words that are not replaced be alternatives, {written|heard}, and training decide"),
     ):
         p.add_argument(
             f"--{name}",
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.cleaning.cleaner import clean
     from wildctc.cleaning.plan import Thresholds
 
-    names = ("drop", "replace", "remove", "insert", "known", "weights", "drop_unheard")
+    names = ("drop", "replace", "remove", "insert", "either", "known", "weights", "drop_unheard")
     thresholds = Thresholds(**{name: getattr(options, name) for name in names})
     cleaned = clean(
         options.probe,

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from wildctc.commands.options import Add, add_text_options, add_variants_option, normalizer, read_variants_option
+from wildctc.commands.options import (
+    Add,
+    add_text_options,
+    add_variants_option,
+    normalizer,
+    read_variants_option,
+    without_garbage_collection,
+)
 
 
 def register(add: Add) -> None:
@@ -15,6 +22,7 @@ def register(add: Add) -> None:
     add_text_options(p)
 
 
+@without_garbage_collection()
 def run(options: argparse.Namespace) -> None:
     from wildctc.scoring.comparison import compare_files
     from wildctc.scoring.hypotheses import read_references

@@ -6,13 +6,12 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wildctc.commands.options import Add
 from wildctc.errors import WildCTCError
 
-if TYPE_CHECKING:
-    from wildctc.corpora.utterance import Utterance
+SINGULAR = {"utterances": "utterance", "issues": "issue", "hypotheses": "hypothesis"}
 
 
 def register(add: Add) -> None:
@@ -35,40 +34,33 @@ def run(options: argparse.Namespace) -> None:
     what, rows = _read(Path(options.input), options.least)
     text = table_text(rows, output) if is_table(output) else "".join(map(row_line, rows))
     write_text(output, text)
-    print(f"{output}: {len(rows):,} {what}")
+    print(f"{output}: {len(rows):,} {what if len(rows) != 1 else SINGULAR[what]}")
 
 
 def _read(path: Path, least: float) -> tuple[str, list[dict[str, Any]]]:
     """What kind of rows a file has, and the rows, flat."""
     from wildctc.corpora.manifest import read_utterances
-    from wildctc.json_lines import read_rows
+    from wildctc.corpora.rewriting import plain_row
+    from wildctc.json_lines import is_table, read_rows
     from wildctc.scoring.hypotheses import read_hyp_file
 
     first = next((row for _, row in read_rows(path)), None)
     if first is None:
         raise WildCTCError(f"{path}: no rows in it")
     if "recording" in first or "audio" in first or ("audio_filepath" in first and "pred_text" not in first):
-        return "utterances", [_flat(utterance) for _, found in read_utterances(path) for utterance in found]
+        return "utterances", [plain_row(utterance) for _, found in read_utterances(path) for utterance in found]
     if "probe" in first:
         return "issues", list(_issues(path, least))
     if "score" in first and "written" in first:
         return "issues", [row for _, row in read_rows(path)]
+    if is_table(path) and "id" not in first:
+        names = ", ".join(first)
+        raise WildCTCError(
+            f"{path}: its columns are {names}; a manifest has audio and text, hypotheses have id and text. Name them "
+            "so in the first line, or see the sources of `wildctc prepare --help`"
+        )
     read_hyp_file(path)  # which names what is wrong
     return "hypotheses", [row for _, row in read_rows(path)]
-
-
-def _flat(u: Utterance) -> dict[str, Any]:
-    """A row of a plain manifest. Its audio is absolute, since the file may be in another folder."""
-    row: dict[str, Any] = {
-        "id": u.id,
-        "audio": str(u.audio.absolute()),
-        "text": u.text,
-        "split": u.split,
-        "speaker": u.speaker,
-    }
-    row |= {"language": u.language, "start": u.start or None, "duration": u.duration or None, "channel": u.channel}
-    row |= {"weights": list(u.weights) if u.weights is not None else None, **dict(u.fields)}
-    return {name: value for name, value in row.items() if value is not None}
 
 
 def _issues(path: Path, least: float) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from wildctc.commands.options import Add
+from wildctc.errors import WildCTCError
 from wildctc.terminal import printable
 
 _WRITES = {"merge": "OUT.jsonl", "variants": "VARIANTS.txt"}  # actions that write a file
@@ -15,20 +16,18 @@ _WRITES = {"merge": "OUT.jsonl", "variants": "VARIANTS.txt"}  # actions that wri
 def register(add: Add) -> None:
     p = add("decisions", run, "Merge decisions of several reviewers, and report on them.")
     p.add_argument(
-        "action", choices=("merge", "report", "variants", "calibrate"),
+        "action", choices=("merge", "report", "variants"),
         help="merge: write one file; report: who did how much, and how well they agree; variants: write the accepted "
-        "variants as a lexicon; calibrate: how good the scores of a probe were",
+        "variants as a file for --variants",
     )  # fmt: skip
     p.add_argument(
         "decisions", metavar="DECISIONS", nargs="+", help="files that the page exported, or a server's decisions.sqlite"
     )
     p.add_argument("-o", "--output", metavar="OUT", help="of merge and variants: the file to write")
-    p.add_argument("--probe", metavar="PROBE.jsonl", help="of calibrate: the probe that was audited")
 
 
 def run(options: argparse.Namespace) -> None:
     from wildctc.audit.agreement import summarise, variant_groups
-    from wildctc.audit.calibration import calibrate
     from wildctc.audit.decisions import read_decisions
     from wildctc.files import check_writable, write_text
 
@@ -45,23 +44,22 @@ def run(options: argparse.Namespace) -> None:
         print(f"{options.output}: {len(found) - rules:,} decisions on {utterances:,} utterances{also}\n")
     if options.action == "variants":
         groups = variant_groups(found)
-        write_text(Path(options.output), "".join(f"{' '.join(group)}\n" for group in groups))
+        if not groups:
+            raise WildCTCError("nobody accepted a finding as a variant; nothing was written")
+        write_text(Path(options.output), "".join(map(_variant_line, groups)))
         print(f"{options.output}: {len(groups):,} words with {sum(map(len, groups)):,} spellings")
-    elif options.action == "calibrate":
-        print(printable(str(calibrate(options.probe, found))))
     else:
         print(printable(str(summarise(found))))
 
 
 def _check(options: argparse.Namespace) -> None:
-    from wildctc.errors import WildCTCError
-
     action = options.action
     if action in _WRITES and not options.output:
         raise WildCTCError(f"{action} needs -o {_WRITES[action]}")
     if action not in _WRITES and options.output:
         raise WildCTCError(f"{action} writes no file: no -o")
-    if (action == "calibrate") != bool(options.probe):
-        raise WildCTCError(
-            "calibrate needs --probe PROBE.jsonl" if action == "calibrate" else "--probe is for calibrate"
-        )
+
+
+def _variant_line(group: list[str]) -> str:
+    phrases = any(len(text.split()) > 1 for text in group)
+    return (" = " if phrases else " ").join(group) + "\n"

@@ -23,6 +23,10 @@ from wildctc.commands.options import (
 from wildctc.errors import WildCTCError
 
 if TYPE_CHECKING:
+    from wildctc.distributed import Processes
+    from wildctc.recognizer.language_model import Rescorer
+    from wildctc.recognizer.model import Recognizer
+    from wildctc.recognizer.shard_decoding import Decodings
     from wildctc.scoring.error_rates import Score
     from wildctc.scoring.hypotheses import Decoded
 
@@ -51,7 +55,7 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.corpora.manifest import load_manifest
+    from wildctc.corpora.shards import are_shards, load_utterances
     from wildctc.distributed import process_group
     from wildctc.recognizer.batch import decode_manifest
     from wildctc.scoring.error_rates import score
@@ -67,7 +71,10 @@ def run(options: argparse.Namespace) -> None:
     chooses = rescorer(options)
     with process_group() as processes:
         model, folder = load_model_or_last(options)
-        utterances = load_manifest(options.manifest, options.split, options.audio_root)
+        if are_shards(options.manifest) and options.split is None and not options.also:
+            _decode_shards(options, model, folder, chooses, processes)
+            return
+        utterances = load_utterances(options.manifest, options.split, options.audio_root)
         utterances = add_texts(utterances, options.also) if options.also else utterances
         name = options.split or Path(options.manifest).name.split(".")[0]
         output = Path(options.output) if options.output else Path(options.run_folder) / folder / f"{name}.jsonl"
@@ -92,7 +99,35 @@ def run(options: argparse.Namespace) -> None:
         rejects.check(len(utterances))
 
 
-def _summary(decoded: int, skipped: int, found: Score | None) -> str:
+def _decode_shards(
+    options: argparse.Namespace, model: Recognizer, folder: str, chooses: Rescorer | None, processes: Processes
+) -> None:
+    from wildctc.corpora.shards import open_shards
+    from wildctc.recognizer.shard_decoding import decode_shards
+    from wildctc.scoring.transcripts import load_reader
+
+    name = Path(options.manifest.rstrip("/")).name
+    output = Path(options.output) if options.output else Path(options.run_folder) / folder / f"{name}.jsonl"
+    found = decode_shards(
+        model,
+        open_shards(options.manifest, options.audio_root),
+        output,
+        beam=options.beam,
+        rescorer=chooses,
+        nbest=options.nbest,
+        processes=processes,
+        cache=options.cache,
+        workers=options.workers,
+        max_bad=options.max_bad,
+        reader=load_reader(model.units.normalizer, options.variants),
+    )
+    if processes.first:
+        skipped = len(found.rejects.errors)
+        print(f"{output}: {_summary(found.decoded, skipped, found if found.scored else None)}", flush=True)
+        found.rejects.check(found.decoded + skipped)
+
+
+def _summary(decoded: int, skipped: int, found: Score | Decodings | None) -> str:
     parts = [f"{decoded:,} utterance{'s' * (decoded != 1)}"]
     if skipped:
         parts.append(f"{skipped:,} skipped")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,6 +32,22 @@ class Add(Protocol):
     """Adds a command to the command line: its name, the function that runs it, and one line about it."""
 
     def __call__(self, name: str, run: RunCommand, text: str) -> argparse.ArgumentParser: ...
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Do not look for garbage: among a million utterances that are all kept, the search takes a third of the time.
+
+    Yields:
+        Nothing.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def add_text_options(parser: argparse.ArgumentParser) -> None:
@@ -74,11 +92,28 @@ def add_manifest_options(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: of the command.
     """
-    parser.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts or plain JSONL")
+    parser.add_argument("manifest", metavar="MANIFEST", help="lhotse cuts, plain JSONL, or shards")
     parser.add_argument("--split", help="of a manifest with several splits")
     parser.add_argument(
         "--audio-root", metavar="DIR", help="where the audio is now, if its folder was moved after `wildctc prepare`"
     )
+
+
+def add_dev_options(parser: argparse.ArgumentParser, beam: int, about_beam: str) -> None:
+    """Add what a command that learns something about a model on dev needs: RUN, MANIFEST, and how it is decoded.
+
+    Args:
+        parser: of the command.
+        beam: The default of --beam.
+        about_beam: What --beam is, in a few words.
+    """
+    parser.add_argument("run_folder", metavar="RUN", help="a run's folder, or a model folder")
+    add_manifest_options(parser)
+    parser.add_argument("--beam", type=int, default=beam, help=f"{about_beam} (default {beam})")
+    parser.add_argument("--cache", metavar="DIR", help="folder of computed features")
+    add_workers_option(parser)
+    add_trust_option(parser)
+    add_limit_option(parser)
 
 
 def add_workers_option(parser: argparse.ArgumentParser) -> None:
@@ -118,6 +153,8 @@ def add_rescoring_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--word-score", type=float, default=0.0, help="added for each word (default 0)")
     parser.add_argument("--hotwords", metavar="FILE", help="words or phrases that are expected, one on each line")
     parser.add_argument("--boost", type=float, default=3.0, help="added for each hotword in a text (default 3)")
+    parser.add_argument("--lexicon", metavar="FILE", help="words that are expected, the first on each line")
+    parser.add_argument("--outside", type=float, default=-10.0, help="added for each other word (default -10)")
 
 
 def rescorer(options: argparse.Namespace) -> Rescorer | None:
@@ -129,22 +166,43 @@ def rescorer(options: argparse.Namespace) -> Rescorer | None:
     Returns:
         The rescorer; None if no option asks for one.
     """
-    if options.lm is None and options.hotwords is None and not options.word_score:
+    if options.lm is None and options.hotwords is None and options.lexicon is None and not options.word_score:
         return None
-    from wildctc.json_lines import read_lines
     from wildctc.recognizer.language_model import LanguageModel, Rescorer
 
     if options.beam == 1:
-        raise WildCTCError("--lm, --word-score and --hotwords choose among the texts of a beam; --beam 1 has one text")
-    hotwords: tuple[str, ...] = ()
-    if options.hotwords is not None:
-        lines = (" ".join(line.split()) for _, line in read_lines(options.hotwords))
-        hotwords = tuple(dict.fromkeys(line for line in lines if line))
-        if not hotwords:
-            raise WildCTCError(f"{options.hotwords}: no hotwords in it")
+        raise WildCTCError(
+            "--lm, --word-score, --hotwords and --lexicon choose among the texts of a beam; --beam 1 has one text"
+        )
+    hotwords = read_list(options.hotwords, "hotwords")
+    lexicon = frozenset(line.split()[0] for line in read_list(options.lexicon, "words"))
     lm = LanguageModel(options.lm) if options.lm is not None else None
     weight = options.lm_weight if lm else 0.0
-    return Rescorer(lm, weight, options.word_score, hotwords, options.boost if hotwords else 0.0)
+    boost, outside = options.boost if hotwords else 0.0, options.outside if lexicon else 0.0
+    return Rescorer(lm, weight, options.word_score, hotwords, boost, lexicon, outside)
+
+
+def read_list(path: str | None, what: str) -> tuple[str, ...]:
+    """Read words or phrases, one on each line.
+
+    Args:
+        path: The file; None: there is none.
+        what: What it has, for the message.
+
+    Returns:
+        The lines with single spaces, each once, without empty ones; nothing without a file.
+
+    Raises:
+        WildCTCError: There is nothing in the file.
+    """
+    if path is None:
+        return ()
+    from wildctc.json_lines import read_lines
+
+    found = tuple(dict.fromkeys(text for _, line in read_lines(path) if (text := " ".join(line.split()))))
+    if not found:
+        raise WildCTCError(f"{path}: no {what} in it")
+    return found
 
 
 def add_variants_option(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -256,6 +314,9 @@ def add_long_options(parser: argparse.ArgumentParser) -> None:
         parser: of the command.
     """
     parser.add_argument("--channel", type=int, metavar="N", help="take channel N, counted from 0 (default: mix all)")
+    parser.add_argument(
+        "--encoding", metavar="NAME", help="of the text, such as cp1252 (default: UTF-8, or what its first bytes say)"
+    )
     parser.add_argument(
         "--least", type=float, default=0.2, metavar="SHARE",
         help="of the text that must be found in the audio (default 0.2); less is an error",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from wildctc.commands.options import Add, add_limit_option, add_text_options, normalizer
+from wildctc.cores import available_cores
 
 _SOURCES = (
     "jsonl", "csv", "kaldi", "audiofolder", "huggingface", "librispeech", "common-voice", "ljspeech", "fleurs",
-    "respin", "synthetic",
+    "respin", "webdataset", "nemo-tarred", "wenet", "synthetic",
 )  # fmt: skip
 
 
@@ -37,6 +39,9 @@ def register(add: Add) -> None:
     p.add_argument(
         "--no-decode", action="store_true", help="look at the headers and ends of files only; faster for large corpora"
     )
+    p.add_argument(
+        "--shards", action="store_true", help="also pack each part into shards, OUT/shards/NAME: see `wildctc pack`"
+    )
     add_text_options(p)
     add_limit_option(p)
 
@@ -63,3 +68,15 @@ def run(options: argparse.Namespace) -> None:
         text_field=None if options.text_field is None else options.text_field.split(","),
     )  # fmt: skip
     print(summarize(prepared, options.output))
+    if options.shards:
+        _pack(list(prepared), Path(options.output))
+
+
+def _pack(names: list[str], folder: Path) -> None:
+    from wildctc.corpora.packing import Packing, pack
+    from wildctc.corpora.shards import describe
+
+    for name in names:
+        target = folder / "shards" / name
+        shards = pack(folder / f"{name}.jsonl.gz", target, Packing(decode=False), workers=available_cores())
+        print(describe(target, shards))

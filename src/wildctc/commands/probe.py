@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,40 +53,51 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.corpora.manifest import load_manifest
+    from wildctc.corpora.shards import are_shards, load_utterances, open_shards
     from wildctc.distributed import process_group
     from wildctc.probe.runner import probe_manifest
+    from wildctc.probe.shards import probe_shards
 
     if options.workers < 0:
         raise WildCTCError(f"--workers must be at least 0, got {options.workers}")
     with process_group() as processes:
         model, settings = _model(options)
-        utterances = with_further_texts(options, load_manifest(options.manifest, options.split, options.audio_root))
         if options.keep_invisible and not model.units.normalizer.keep_invisible:
             raise WildCTCError(
                 "--keep-invisible: the model was trained without invisible characters, and its units remove them; "
                 "leave the option out, or train a model with --data.keep_invisible true"
             )
-        if options.lower or options.strip_punctuation:
-            normalize = normalizer(options)
-            utterances = [_normalised(u, normalize) for u in utterances]
-        output = Path(options.output)
-        found = probe_manifest(
-            model,
-            utterances,
-            output,
-            settings | {"manifest": options.manifest, "split": options.split, "self_loop": options.self_loop},
-            processes=processes,
-            cache=options.cache,
-            workers=options.workers,
-            max_bad=options.max_bad,
-            reader=transcript_reader(options, model.units.normalizer),
-        )
+        output, change = Path(options.output), _change(options)
+        about = settings | {"manifest": options.manifest, "split": options.split, "self_loop": options.self_loop}
+        how = {
+            "processes": processes,
+            "cache": options.cache,
+            "workers": options.workers,
+            "max_bad": options.max_bad,
+            "reader": transcript_reader(options, model.units.normalizer),
+        }
+        if are_shards(options.manifest) and options.split is None and not options.also:
+            shards = open_shards(options.manifest, options.audio_root)
+            found = probe_shards(model, shards, output, about, change=change, **how)
+            total = shards.utterances
+        else:
+            read = load_utterances(options.manifest, options.split, options.audio_root)
+            utterances = [change(utterance) for utterance in with_further_texts(options, read)]
+            found = probe_manifest(model, utterances, output, about, **how)
+            total = len(utterances)
     if processes.first:
         done = "" if found.now else " (complete already; remove it to probe again)"
         skipped = f", {found.skipped:,} skipped" if found.skipped else ""
-        count = len(utterances) - found.skipped
+        count = total - found.skipped
         print(f"{output}: {count:,} utterance{'s' * (count != 1)}{skipped}{done}")
+
+
+def _change(options: argparse.Namespace) -> Callable[[Utterance], Utterance]:
+    """What --lower and --strip-punctuation do to a transcript."""
+    if not (options.lower or options.strip_punctuation):
+        return lambda utterance: utterance
+    normalize = normalizer(options)
+    return lambda utterance: _normalised(utterance, normalize)
 
 
 def _normalised(utterance: Utterance, normalize: Normalizer) -> Utterance:

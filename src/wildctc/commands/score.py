@@ -14,6 +14,7 @@ from wildctc.commands.options import (
     normalizer,
     read_variants_option,
     warn_about_references,
+    without_garbage_collection,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def register(add: Add) -> None:
     add_text_options(p)
 
 
+@without_garbage_collection()
 def run(options: argparse.Namespace) -> None:
     from wildctc.files import write_text
     from wildctc.scoring.error_listing import list_errors

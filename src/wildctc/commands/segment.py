@@ -28,12 +28,14 @@ def register(add: Add) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from wildctc.distributed import process_group
+    from wildctc.longform.recording import check_files
     from wildctc.longform.segments import Cutting, Pair, read_table, segment_files, summary
     from wildctc.longform.written import romanizer
 
     if (options.table is None) == (options.text is None):
         raise WildCTCError("give AUDIO and TEXT, or --table FILE for many of them")
     if options.table is None:
+        check_files(options.audio, options.text, options.channel, options.encoding)
         pairs = [Pair(Path(options.audio).stem, Path(options.audio), Path(options.text))]
     elif options.audio is None:
         pairs = read_table(options.table)
@@ -46,7 +48,8 @@ def run(options: argparse.Namespace) -> None:
         settings = {"weights": model.fingerprint(), "romanize": [options.romanize, options.language]}
         rows = segment_files(
             model, pairs, Path(options.output), settings,
-            cutting=cutting, channel=options.channel, romanize=romanize, least=options.least, processes=processes,
+            cutting=cutting, channel=options.channel, encoding=options.encoding, romanize=romanize, least=options.least,
+            processes=processes,
         )  # fmt: skip
     if not processes.first:
         return

@@ -33,7 +33,7 @@ def register(add: Add) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.corpora.manifest import load_manifest
+    from wildctc.corpora.shards import load_utterances
     from wildctc.files import check_writable, write_text
     from wildctc.recognizer.variant_counts import count_variants
 
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     if options.output:
         check_writable(Path(options.output))
     model = load_model(options)
-    utterances = with_further_texts(options, load_manifest(options.manifest, options.split, options.audio_root))
+    utterances = with_further_texts(options, load_utterances(options.manifest, options.split, options.audio_root))
     reader = transcript_reader(options, model.units.normalizer)
     found = count_variants(
         model, utterances, reader, cache=options.cache, workers=options.workers, max_bad=options.max_bad

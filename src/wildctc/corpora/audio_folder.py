@@ -1,12 +1,13 @@
-"""AudioFolder of Hugging Face datasets: metadata.csv or metadata.jsonl beside the files, in a folder for each split."""
+"""AudioFolder of Hugging Face datasets: metadata.csv, .jsonl or .parquet beside the files, a folder for each split."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from wildctc.corpora.manifest import parse_row, split_of
 from wildctc.corpora.utterance import Utterance, UtteranceError, bad_row
-from wildctc.errors import WildCTCError
+from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.json_lines import RowError, try_rows
 
 TEXTS = ("text", "transcription", "sentence", "transcript", "normalized_text")  # how the column is called
@@ -21,11 +22,11 @@ def read(source: Path) -> Iterator[Utterance | UtteranceError]:
     Yields:
         The utterances; for a row that cannot be used, what is wrong with it.
     """
-    tables = sorted(p for ending in ("csv", "jsonl") for p in source.rglob(f"metadata.{ending}"))
+    tables = sorted(p for ending in ("csv", "jsonl", "parquet") for p in source.rglob(f"metadata.{ending}"))
     if not tables:
-        raise WildCTCError(f"no metadata.csv or metadata.jsonl in {source}")
+        raise WildCTCError(f"no metadata.csv, metadata.jsonl or metadata.parquet in {source}")
     for path in tables:
-        for line, row in try_rows(path):
+        for line, row in _parquet_rows(path) if path.suffix == ".parquet" else try_rows(path):
             try:
                 if isinstance(row, RowError):
                     raise row
@@ -42,3 +43,19 @@ def read(source: Path) -> Iterator[Utterance | UtteranceError]:
             place = utterance.audio.relative_to(source)
             split = utterance.split or (split_of(place.parts[0]) if len(place.parts) > 1 else None)
             yield replace(utterance, id=utterance.id or "-".join(place.with_suffix("").parts), split=split)
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtra("pyarrow", "datasets") from None
+    try:
+        line = 0
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
+            for row in batch.to_pylist():
+                line += 1
+                yield line, {name: value for name, value in row.items() if value is not None}
+    except (OSError, pyarrow.ArrowException) as error:
+        raise WildCTCError(f"{path}: not a readable parquet file ({str(error).splitlines()[0]})") from None

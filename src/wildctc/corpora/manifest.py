@@ -63,7 +63,7 @@ def load_manifest(path: str | Path, split: str | None = None, audio_root: str | 
     if not chosen:
         raise WildCTCError(_nothing(Path(path), split, utterances))
     if audio_root is not None:
-        chosen = _moved(chosen, Path(audio_root), path)
+        chosen = move_audio_of(chosen, Path(audio_root), path)
     return _with_durations(chosen)
 
 
@@ -100,10 +100,21 @@ def _nothing(path: Path, split: str | None, utterances: Iterable[Utterance]) -> 
     return f"{path} has no utterances of split {split!r}; its splits: {', '.join(found) or 'none'}"
 
 
-def _moved(utterances: Sequence[Utterance], root: Path, manifest: str | Path) -> list[Utterance]:
-    """Change the paths of audio to files below `root`.
+def move_audio_of(utterances: Sequence[Utterance], root: Path, manifest: str | Path) -> list[Utterance]:
+    """Change the paths of audio to files below another folder.
 
     The old folder is the shortest one whose files are below `root` under the same names.
+
+    Args:
+        utterances: The utterances.
+        root: The folder that the audio has been moved to.
+        manifest: Where the utterances are from, for messages.
+
+    Returns:
+        The utterances with their new paths.
+
+    Raises:
+        WildCTCError: The audio is not there.
     """
     if not root.is_dir():
         raise WildCTCError(f"no such folder: {root}, where the audio should be")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wildctc.audio.sound_files import CheckedAudio, check_audio, load_audio, warn_of_short_files
-from wildctc.corpora import audio_folder, common_voice, fleurs, jsonl, kaldi, librispeech, ljspeech, respin
+from wildctc.corpora import audio_folder, common_voice, fleurs, jsonl, kaldi, librispeech, ljspeech, respin, tars
 from wildctc.corpora.manifest import split_of, write_cuts
 from wildctc.corpora.subset import Subset
 from wildctc.corpora.utterance import SPLITS, Utterance, UtteranceError
@@ -35,6 +35,9 @@ SOURCES: dict[str, Callable[[Path], _Found]] = {
     "common-voice": common_voice.read,
     "ljspeech": ljspeech.read,
     "audiofolder": audio_folder.read,
+    "webdataset": tars.read_webdataset,
+    "nemo-tarred": tars.read_nemo,
+    "wenet": tars.read_wenet,
 }
 # The same, for corpora with several languages, of which one is read.
 LANGUAGE_SOURCES: dict[str, Callable[[Path, str | None], _Found]] = {

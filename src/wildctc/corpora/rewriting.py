@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from wildctc.corpora.utterance import Utterance
 from wildctc.files import as_bytes, write_atomically
 
 Row = dict[str, Any]
@@ -131,3 +132,27 @@ def _holder(row: Row, number: int, make: bool) -> Row:
         row["supervisions"] = [made]
     found: Row = row["supervisions"][number]
     return found
+
+
+def plain_row(u: Utterance) -> Row:
+    """Make a row of a plain manifest.
+
+    Args:
+        u: The utterance.
+
+    Returns:
+        Its fields, without those that are empty. The path of its audio is absolute, since the file may be in another
+        folder.
+    """
+    row: Row = {
+        "id": u.id,
+        "audio": str(u.audio.absolute()),
+        "text": u.text,
+        "split": u.split,
+        "speaker": u.speaker,
+    }
+    row |= {"language": u.language, "start": u.start or None, "duration": u.duration or None, "channel": u.channel}
+    row |= {"weights": list(u.weights) if u.weights is not None else None, **dict(u.fields)}
+    if u.texts:
+        row["texts"] = dict(zip(u.annotators, u.texts, strict=True)) if u.annotators else list(u.texts)
+    return {name: value for name, value in row.items() if value is not None}

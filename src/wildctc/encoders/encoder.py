@@ -1,6 +1,7 @@
 """The encoder: subsampling, a stack of blocks, and the lengths of their outputs."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -85,6 +86,23 @@ class Encoder(nn.Module):
         Raises:
             WildCTCError: Shapes or lengths do not fit the encoder.
         """
+        (encoded,), y_lengths = self.after_blocks(x, x_lengths, [len(self.blocks)])
+        return encoded, y_lengths
+
+    def after_blocks(self, x: Tensor, x_lengths: Tensor, numbers: Sequence[int]) -> tuple[list[Tensor], Tensor]:
+        """Encode a batch, and give what several blocks make of it. The last norm of the encoder is applied to each.
+
+        Args:
+            x: (N, T, F) features.
+            x_lengths: (N,) frames of each row.
+            numbers: The blocks, from 1, in ascending order.
+
+        Returns:
+            (N, T', D) for each of these blocks, 0 after the end of each row; and (N,) the lengths of the rows.
+
+        Raises:
+            WildCTCError: Shapes or lengths do not fit the encoder.
+        """
         self._check(x, x_lengths)
         y_lengths = self.output_lengths(x_lengths)
         x = x[:, : int(x_lengths.max())]  # cut off padding that no row needs
@@ -95,9 +113,12 @@ class Encoder(nn.Module):
         # under autocast the residual stream keeps the precision of the input
         h = layout.pack(self.subsampling(x)).to(x.dtype) * math.sqrt(self.config.d_model)
         h = self.dropout(h)
-        for block in self.blocks:
+        found = []
+        for number, block in enumerate(self.blocks, start=1):
             h = block(h, layout, positions)
-        return layout.unpack(self.norm(h)), y_lengths
+            if number in numbers:
+                found.append(layout.unpack(self.norm(h)))
+        return found, y_lengths
 
     def positions_for(self, frames: int) -> Tensor:
         """Look up the encodings of distances, in a table that grows with the longest utterance.

@@ -70,6 +70,8 @@ def wildcard_rnnt_loss(
     frames_of, tokens_of = torch.as_tensor(input_lengths), torch.as_tensor(target_lengths)
     _check(logits, targets, frames_of, tokens_of, blank, reduction)
     wildcards = wildcards or Wildcards()
+    if wildcards.star is not None or wildcards.self_loop_at == "end":
+        raise ValueError("transducers have no star= and no self_loop_at='end' yet; leave them out")
     if wildcards.word_bypass is not None and words is None:
         raise ValueError("word_bypass needs words: the word of each label, see wildctc.word_ids")
     spans = _word_ends(words, targets.shape, tokens_of)

@@ -282,6 +282,27 @@ def _harper_valley_runs() -> tuple[Run, ...]:
     return _late_grid(tasks, points, _HARPER_H_LOW)
 
 
+def _harper_baselines_runs() -> tuple[Run, ...]:
+    """Wildcards beside what others do, alone and together. Rules: docs/baselines.md."""
+    tasks = [_harper_valley("harper-valley-machine", "machine"), _harper_valley("harper-valley", "text")]
+    scale: dict[str, Value] = {"schedule.epoch_scale": LATE_EPOCH_SCALE}
+    consistent: dict[str, Value] = {"cr_ctc.weight": 0.2, "spec_augment.time_masks": 12}
+    longer: dict[str, Value] = {"training.epochs": 28}
+    points: list[tuple[str, Setting]] = [
+        ("ctc", Setting()),
+        ("otc-tw", Setting(train=scale)),
+        ("ctc", Setting("cr-ctc", {"with": "CR-CTC"}, consistent)),
+        ("otc-tw", Setting("cr-ctc", {"with": "CR-CTC"}, consistent | scale)),
+    ]
+    main = [run for seed in range(3) for criterion, s in points for run in grid(tasks, [criterion], [seed], [s])]
+    others = [("w-ctc", Setting()), ("stc", Setting(train=scale))]
+    return (
+        *main,
+        *(run for criterion, s in others for run in grid(tasks[:1], [criterion], [0], [s])),
+        *grid(tasks, ["ctc"], range(3), [Setting("epochs28", {"epochs": 28}, longer)]),
+    )
+
+
 # ---------------------------------------------------------------------------------------------------------- all of them
 
 _TABLE_2 = (
@@ -341,6 +362,11 @@ EXPERIMENTS = {
             "harper-valley-alternatives",
             "the same calls with both texts as alternatives, against each alone",
             _harper_alternatives_runs(),
+        ),
+        Experiment(
+            "harper-valley-baselines",
+            "the same calls: wildcards, CR-CTC, both together, W-CTC and STC",
+            _harper_baselines_runs(),
         ),
         Experiment(
             "iban-whisper", "the same speech with Whisper's features, converged", _iban_whisper_runs(), _IBAN_AUDIT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,16 +181,48 @@ def level_tables(compared: Sequence[AgainstControl], resamples: int = RESAMPLES)
     Returns:
         One table with a part for each task; none if no such pair of criteria was run.
     """
+    notes = ["the self-loops of these criteria differ too"]
+    return _pair_tables(compared, "What each level of wildcards adds", _LEVELS, notes, resamples)
+
+
+_WITH_CR = "(with CR-CTC)"
+_ADDED = {
+    "wildcards alone": ("otc-tw", CONTROL),
+    "wildcards beside CR-CTC": (f"otc-tw {_WITH_CR}", f"ctc {_WITH_CR}"),
+    "CR-CTC alone": (f"ctc {_WITH_CR}", CONTROL),
+    "CR-CTC beside wildcards": (f"otc-tw {_WITH_CR}", "otc-tw"),
+    "both": (f"otc-tw {_WITH_CR}", CONTROL),
+    "CR-CTC at the same cost": (f"ctc {_WITH_CR}", "ctc (epochs 28)"),
+}
+
+
+def addition_tables(compared: Sequence[AgainstControl], resamples: int = RESAMPLES) -> list[Table]:
+    """Compare what wildcards and CR-CTC do alone, and beside each other.
+
+    Args:
+        compared: The systems.
+        resamples: Bootstrap resamples.
+
+    Returns:
+        One table with a part for each task; none if no such pair of systems was run.
+    """
+    return _pair_tables(compared, "Do wildcards and CR-CTC add up?", _ADDED, [], resamples)
+
+
+def _pair_tables(
+    compared: Sequence[AgainstControl], title: str, levels: Mapping[str, tuple[str, str]], notes: list[str], draws: int
+) -> list[Table]:
+    """Compare named pairs of systems; a task needs a pair without plain CTC."""
     rows: list[list[Cell] | str] = []
     for task in dict.fromkeys(one.system.task for one in compared):
-        found = {one.system.criterion: one for one in compared if one.system.task == task and not one.system.setting}
-        pairs = {name: _direct(found.get(a), found.get(b), resamples) for name, (a, b) in _LEVELS.items()}
-        if any(pairs[name] is not None for name in list(_LEVELS)[1::2]):
+        found = {one.system.name: one for one in compared if one.system.task == task}
+        pairs = {name: _direct(found.get(a), found.get(b), draws) for name, (a, b) in levels.items()}
+        if any(pair is not None and levels[name][1] != CONTROL for name, pair in pairs.items()):
             rows += [task] if len({one.system.task for one in compared}) > 1 else []
-            rows += [_level_row(name, *_LEVELS[name], pair) for name, pair in pairs.items() if pair is not None]
+            rows += [_level_row(name, *levels[name], pair) for name, pair in pairs.items() if pair is not None]
     header = ["", "", "seeds", "Δ WER", "95% interval", "Δ CER", "95% interval"]
-    notes = ["in points, paired over the seeds that both have; the self-loops of these criteria differ too"]
-    return [Table("What each level of wildcards adds", header, rows, notes)] if rows else []
+    notes = ["; ".join(["in points, paired over the seeds that both have", *notes])]
+    return [Table(title, header, rows, notes)] if rows else []
 
 
 def _level_row(name: str, criterion: str, other: str, pair: Paired) -> list[Cell]:

@@ -26,25 +26,25 @@ class _RunSize:
 
     Attributes:
         hours: Hours of training speech.
-        speeds: At how many speeds.
+        copies: How often an epoch sees an utterance: at several speeds, and twice with CR-CTC.
         epochs: Epochs that the run trains itself.
         to_go: How many of these are not done.
         state: How far it has come, in a few words.
     """
 
     hours: float
-    speeds: int
+    copies: int
     epochs: int
     to_go: int
     state: str
 
     @property
     def speech(self) -> float:
-        return self.hours * self.speeds * self.epochs
+        return self.hours * self.copies * self.epochs
 
     @property
     def left(self) -> float:
-        return self.hours * self.speeds * self.to_go
+        return self.hours * self.copies * self.to_go
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ def estimate(site: Site, runs: Sequence[Run], jobs: int, rate: float | None, sha
         for run in part
     }
     found = _find_rate(site, sizes, rate)
-    header = ["", "hours", "speeds", "epochs", "hours of speech", "time", ""]
+    header = ["", "hours", "copies", "epochs", "hours of speech", "time", ""]
     rows = [
         [
             str(run),
             f"{s.hours:.2f}",
-            str(s.speeds),
+            str(s.copies),
             str(s.epochs),
             f"{s.speech:,.1f}",
             _clock(s.left / found.value),
@@ -124,7 +124,8 @@ def _size_of(site: Site, run: Run, hours: float, beside: Collection[Path]) -> _R
     shared = config.training.ctc_epochs if trunk is not None and (trunk in beside or has_trunk(trunk)) else 0
     done = max(shared, len(read_metrics(site.folder(run))))
     to_go = 0 if state in ("done", "diverged", "trained") else config.training.epochs - done
-    return _RunSize(hours, len(config.data.speeds), config.training.epochs - shared, max(0, to_go), state)
+    copies = len(config.data.speeds) * (2 if config.cr_ctc.weight else 1)
+    return _RunSize(hours, copies, config.training.epochs - shared, max(0, to_go), state)
 
 
 def _find_rate(site: Site, sizes: dict[Run, _RunSize], given: float | None) -> _Rate:
@@ -135,7 +136,7 @@ def _find_rate(site: Site, sizes: dict[Run, _RunSize], given: float | None) -> _
     speech = seconds = 0.0
     for run, size in sizes.items():
         epochs = read_metrics(site.folder(run))
-        speech += size.hours * size.speeds * len(epochs)
+        speech += size.hours * size.copies * len(epochs)
         seconds += sum(epoch["seconds"] for epoch in epochs)
     if seconds > 0:
         return _Rate(speech / seconds * 3600, f"measured on {seconds / 3600:.1f} h of training in {site.out}")

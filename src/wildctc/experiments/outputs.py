@@ -10,6 +10,7 @@ from typing import Any
 from wildctc.experiments import published_tables as published
 from wildctc.experiments.criteria_tables import (
     AgainstControl,
+    addition_tables,
     compare_systems,
     error_table,
     length_tables,
@@ -117,6 +118,13 @@ def _criteria(experiment: str, results: Results) -> ExperimentOutput:
     return replace(report, tables=[*report.tables[:1], *level_tables(compared), *report.tables[1:]])
 
 
+def _baselines(experiment: str, results: Results) -> ExperimentOutput:
+    """Other people's criteria, and whether CR-CTC and wildcards add up."""
+    compared = compare_systems(group_runs(results))
+    report = _compared(experiment, compared)
+    return replace(report, tables=[*report.tables[:1], *addition_tables(compared), *report.tables[1:]])
+
+
 def _lengths(experiment: str, results: Results) -> ExperimentOutput:
     """The same by length."""
     compared = compare_systems(group_runs(results))
@@ -173,4 +181,5 @@ REPORTS: dict[str, Callable[[str, Results], ExperimentOutput]] = {
     "iban": _criteria,
     "iban-corrupted": _criteria,
     "iban-length": _lengths,
+    "harper-valley-baselines": _baselines,
 }

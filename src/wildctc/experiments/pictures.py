@@ -26,11 +26,13 @@ _COLOURS = {
     "otc-tw": "#d55e00",
     "otc-tw-h": "#cc79a7",
     "btc": "#009e73",
+    "w-ctc": "#a6761d",
+    "stc": "#b2182b",
     "otc-t-em": "#004c78",
     "otc-w-em": "#5c5200",
     "otc-tw-em": "#7a3b9c",
 }
-_MARKERS = dict(zip(_COLOURS, "osPD^vXh<>*", strict=True))
+_MARKERS = dict(zip(_COLOURS, "osPD^vXhd8<>*", strict=True))
 _LINES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1, 1, 1)))  # settings of a criterion
 _STYLE: Any = {
     "svg.hashsalt": "wildctc",  # the same numbers give the same file

@@ -36,17 +36,66 @@ def spec_augment(
     Returns:
         A new tensor of the shape of x.
     """
+    (copy,) = spec_augment_copies(
+        x,
+        lengths,
+        generator,
+        1,
+        time_warp=time_warp,
+        freq_masks=freq_masks,
+        freq_width=freq_width,
+        time_masks=time_masks,
+        time_ratio=time_ratio,
+        rows=rows,
+    )
+    return copy
+
+
+def spec_augment_copies(
+    x: torch.Tensor,
+    lengths: torch.Tensor,
+    generator: torch.Generator,
+    copies: int,
+    *,
+    time_warp: int,
+    freq_masks: int,
+    freq_width: int,
+    time_masks: int,
+    time_ratio: float,
+    rows: range | None = None,
+) -> list[torch.Tensor]:
+    """Warp time once, then mask several copies, each with masks of its own: their frames stay at the same places.
+
+    Args:
+        x: As for `spec_augment`, and so are all other arguments.
+        lengths: (N,), frames of each utterance.
+        generator: On the CPU. The first copy has the masks that `spec_augment` gives.
+        copies: How many.
+        time_warp: Frames that a point inside may move.
+        freq_masks: Bands that are masked.
+        freq_width: Dimensions that a band may cover.
+        time_masks: Stretches of time that are masked.
+        time_ratio: The share of an utterance that a stretch may cover.
+        rows: The rows of a batch that x holds.
+
+    Returns:
+        New tensors of the shape of x.
+    """
     n, frames, dims = x.shape[0], x.shape[1], x.shape[-1]
     lengths = lengths.to(x.device)
     rows = rows or range(n)
-    draws = torch.rand(rows.stop, 2 + 2 * freq_masks + 2 * time_masks, generator=generator)[list(rows)].to(x.device)
-    warp, bands, stretches = draws.split([2, 2 * freq_masks, 2 * time_masks], dim=1)
-    if time_warp > 0:
-        x = _warp_time(x, lengths, warp, time_warp)
-    whole = torch.full_like(lengths, dims)
-    masked = _mask(bands, torch.full_like(lengths, min(freq_width, dims)), whole, dims)[:, None, :]
-    masked = masked | _mask(stretches, (lengths * time_ratio).long(), lengths, frames)[:, :, None]
-    return x.masked_fill(masked.unsqueeze(2) if x.dim() == 4 else masked, 0.0)
+    made = []
+    for copy in range(copies):
+        first = [2, 2 * freq_masks, 2 * time_masks] if copy == 0 else [0, 2 * freq_masks, 2 * time_masks]
+        draws = torch.rand(rows.stop, sum(first), generator=generator)[list(rows)].to(x.device)
+        warp, bands, stretches = draws.split(first, dim=1)
+        if copy == 0 and time_warp > 0:
+            x = _warp_time(x, lengths, warp, time_warp)
+        whole = torch.full_like(lengths, dims)
+        masked = _mask(bands, torch.full_like(lengths, min(freq_width, dims)), whole, dims)[:, None, :]
+        masked = masked | _mask(stretches, (lengths * time_ratio).long(), lengths, frames)[:, :, None]
+        made.append(x.masked_fill(masked.unsqueeze(2) if x.dim() == 4 else masked, 0.0))
+    return made
 
 
 def _mask(draws: torch.Tensor, widest: torch.Tensor, lengths: torch.Tensor, size: int) -> torch.Tensor:

@@ -8,7 +8,7 @@ import shutil
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Protocol
 
 import numpy as np
 
@@ -23,6 +23,26 @@ from wildctc.files import Damaged, patiently, put_file, remove_parts
 _log = logging.getLogger(__name__)
 _GB = 1e9
 _ABANDONED = 3600.0  # seconds after which a part of a file is of a process that was killed
+
+
+class GivesFeatures(Protocol):
+    """A feature cache, or a window of shards."""
+
+    def get(self, utterance: Utterance, speed: float = 1.0) -> np.ndarray:
+        """Get the features of an utterance.
+
+        Args:
+            utterance: The utterance.
+            speed: How many times as fast it is played.
+
+        Returns:
+            (frames, *shape of a frame) float32.
+        """
+        ...
+
+
+class NoFeatures(UtteranceError):
+    """An utterance whose audio can be read, and of which the front end makes nothing that could be used."""
 
 
 class FeatureCache:
@@ -67,14 +87,14 @@ class FeatureCache:
             UtteranceError: Its audio is bad.
         """
         if self.directory is None:
-            return self._compute(utterance, speed).astype(np.float32)
+            return self.compute(utterance, speed).astype(np.float32)
         path = self._path(self.directory, utterance, speed)
         try:
             stored = self._read(path)
         except Damaged as fault:
             stored = self._mend(path, fault, utterance, speed)
         if stored is None:
-            stored = self._write(path, self._compute(utterance, speed))
+            stored = self._write(path, self.compute(utterance, speed))
         return stored.astype(np.float32)
 
     def frames(self, utterance: Utterance, speed: float = 1.0) -> int:
@@ -110,18 +130,9 @@ class FeatureCache:
         needed, more = seconds * each, missing * each
         if more == 0:
             return
-        numbers = " × ".join(map(str, self.front_end.shape))
-        _log.info(
-            "features: %.2f h at all speeds × %g frames a second × %s × 2 bytes = %s, of which %s are new, in %s",
-            seconds / 3600, self.front_end.frame_rate, numbers, _size(needed), _size(more), self.directory,
-        )  # fmt: skip
-        free = _free(self.directory) / _GB
-        if needed > limit_gb:
-            self._refuse(needed, needed, f"data.cache_limit_gb allows {limit_gb:g} GB")
-        if more > free:  # what is new by its path may be there by its content, which takes longer to find out
-            more = each * self.seconds(wanted, look=True)[1]
-        if more > free:
-            self._refuse(needed, more, f"{_size(free)} are free")
+        if more > _free(self.directory) / _GB:  # what is new by its path may be there by its content
+            more = each * self.seconds(wanted, look=True)[1]  # which takes longer to find out
+        check_size(self.front_end, self.directory, needed * _GB, more * _GB, limit_gb)
 
     def seconds(self, wanted: Iterable[tuple[Utterance, float]], look: bool = False) -> tuple[float, float]:
         """Add up how much speech there is, and how much of it has no features here yet.
@@ -139,14 +150,6 @@ class FeatureCache:
             every += utterance.duration / speed
             missing += utterance.duration / speed * (not self._has(utterance, speed, look))
         return every, missing
-
-    def _refuse(self, needed: float, amount: float, bound: str) -> NoReturn:
-        layers = self.front_end.shape[0] if len(self.front_end.shape) > 1 else 1
-        fewer = f"--features.layers last ({_size(needed / layers)}), " if layers > 1 else ""
-        raise WildCTCError(
-            f"the features would take {_size(amount)} in {self.directory}, and {bound}: set {fewer}"
-            "a larger --data.cache_limit_gb, another --data.cache, or --data.cache null to compute them in each epoch"
-        )
 
     def _has(self, utterance: Utterance, speed: float, look: bool) -> bool:
         if self.directory is None:
@@ -168,15 +171,28 @@ class FeatureCache:
 
     def _check_frames(self, utterance: Utterance, wave: np.ndarray, frames: int) -> int:
         if frames == 0:
-            raise UtteranceError(utterance, f"too short: {len(wave)} samples give no frame of {self.front_end.name}")
+            raise NoFeatures(utterance, f"too short: {len(wave)} samples give no frame of {self.front_end.name}")
         return frames
 
-    def _compute(self, utterance: Utterance, speed: float) -> np.ndarray:
+    def compute(self, utterance: Utterance, speed: float = 1.0) -> np.ndarray:
+        """Compute the features of an utterance, without looking for them on the disk.
+
+        Args:
+            utterance: The utterance.
+            speed: How many times as fast it is played.
+
+        Returns:
+            (frames, *shape of a frame) float16.
+
+        Raises:
+            NoFeatures: The front end makes nothing of its audio.
+            UtteranceError: Its audio is bad.
+        """
         wave = self._wave(utterance, speed)
         try:
             features = extract(self.front_end, wave)
         except NotFinite as error:
-            raise UtteranceError(utterance, str(error)) from None
+            raise NoFeatures(utterance, str(error)) from None
         self._check_frames(utterance, wave, len(features))
         limit = np.finfo(np.float16).max
         return features.clip(-limit, limit).astype(np.float16)
@@ -219,7 +235,7 @@ class FeatureCache:
     def _mend(self, path: Path, fault: Damaged, utterance: Utterance, speed: float) -> np.ndarray:
         """Compute anew what a damaged file should hold."""
         try:
-            features = self._compute(utterance, speed)
+            features = self.compute(utterance, speed)
         except UtteranceError as error:
             reason = (
                 f"its features in the cache are damaged ({path}: {fault}) and cannot be computed anew: {error.reason}"
@@ -227,6 +243,38 @@ class FeatureCache:
             raise UtteranceError(utterance, reason) from None
         _log.warning("a file of the feature cache was damaged and is computed anew: %s: %s", path, fault)
         return self._write(path, features, replace=True)
+
+
+def check_size(front_end: FrontEnd, directory: Path, needed: float, more: float, limit_gb: float) -> None:
+    """Report how much disk features will take, and refuse what is too much, before long work.
+
+    Args:
+        front_end: What computes them.
+        directory: Where they will be.
+        needed: Bytes of all of them.
+        more: Bytes of those that are not there yet.
+        limit_gb: The most that all of them may take, in 10⁹ bytes.
+
+    Raises:
+        WildCTCError: It is too much.
+    """
+    needed, more, free = needed / _GB, more / _GB, _free(directory) / _GB
+    each = front_end.frame_rate * math.prod(front_end.shape) * np.float16().nbytes / _GB
+    _log.info(
+        "features: %.2f h at all speeds × %g frames a second × %s × 2 bytes = %s, of which %s are new, in %s",
+        needed / each / 3600, front_end.frame_rate, " × ".join(map(str, front_end.shape)), _size(needed), _size(more),
+        directory,
+    )  # fmt: skip
+    amount, bound = (needed, f"data.cache_limit_gb allows {limit_gb:g} GB") if needed > limit_gb else (0.0, "")
+    if not bound and more > free:
+        amount, bound = more, f"{_size(free)} are free"
+    if bound:
+        layers = front_end.shape[0] if len(front_end.shape) > 1 else 1
+        fewer = f"--features.layers last ({_size(needed / layers)}), " if layers > 1 else ""
+        raise WildCTCError(
+            f"the features would take {_size(amount)} in {directory}, and {bound}: set {fewer}"
+            "a larger --data.cache_limit_gb, another --data.cache, or --data.cache null to compute them in each epoch"
+        )
 
 
 def _place(directory: Path, digest: str, utterance: Utterance, speed: float) -> Path:

@@ -11,6 +11,7 @@ import os
 import stat
 from pathlib import Path
 
+from wildctc.audio.archives import audio_state, find_member
 from wildctc.audio.sound_files import warn_of_unreadable_audio
 from wildctc.files import patiently, put_file
 
@@ -46,13 +47,13 @@ class AudioDigests:
         """
         noted = self._read(audio)
         try:
-            status = patiently(audio.stat)
-            if not stat.S_ISREG(status.st_mode):  # a device may have no end, a pipe no writer
+            status = patiently(lambda: audio_state(audio))
+            if not stat.S_ISREG(status.mode):  # a device may have no end, a pipe no writer
                 raise OSError(errno.EINVAL, "not a file", str(audio))
-            state = f"{status.st_size} {status.st_mtime_ns}"
+            state = f"{status.size} {status.changed}"
             if noted is not None and noted[0] == state:
                 return noted[1]
-            digest = f"{status.st_size}-{patiently(lambda: _digest(audio))}"
+            digest = f"{status.size}-{patiently(lambda: _digest(audio))}"
         except OSError as error:
             if noted is None:
                 raise
@@ -91,5 +92,8 @@ class AudioDigests:
 
 
 def _digest(audio: Path) -> str:
+    member = find_member(audio)
+    if member is not None:
+        return hashlib.sha256(member.read()).hexdigest()
     with audio.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

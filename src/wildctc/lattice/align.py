@@ -19,6 +19,7 @@ from wildctc.lattice.memory import Memory
 from wildctc.lattice.native import check_values
 from wildctc.lattice.noise import NoiseRates
 from wildctc.lattice.ops import eagerly
+from wildctc.lattice.star import with_star
 from wildctc.lattice.transcripts import TranscriptGraph
 
 _BLANK, _TOKEN, _STAR = 0, 1, 2  # states of a backend's best path
@@ -150,6 +151,14 @@ def wildcard_align(
     """
     if symbols is not None and len(symbols) < logits.shape[-1]:
         raise ValueError(f"symbols must name each of the {logits.shape[-1]} outputs, got {len(symbols)}")
+    if isinstance(wildcards, Wildcards) and wildcards.star is not None:
+        starred = with_star(logits, input_lengths, blank, wildcards)
+        there = wildcard_align(
+            starred.logits, targets, input_lengths, target_lengths, blank, wildcards=starred.wildcards, words=words,
+            arc_weights=arc_weights, backend=backend, memory=memory, band=band,
+        )  # fmt: skip
+        constants = starred.constant.reshape(-1).tolist()
+        return [replace(a, score=a.score - c, symbols=symbols) for a, c in zip(there, constants, strict=True)]
     if are_graphs(targets):
         check_no_lengths(target_lengths, words)
         return _align_graphs(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -30,20 +30,25 @@ class Wildcards:
         self_loop: Of the arcs for speech that is not in the transcript; per arc (N, S+1).
         word_bypass: Of the arcs beside whole words; per arc (N, W).
         self_loop_at: "token" allows a self-loop at every position; "word" only at the ends of the transcript and where
-            a word starts or ends.
+            a word starts or ends; "end" only at the ends of the transcript.
+        star: The score of ★ in a frame, as a share of the probability of all non-blank outputs together: 1 is their
+            sum. None: their mean, 1 / (C − 1).
 
     >>> Wildcards(bypass=-5.0, self_loop=-1.0)
-    Wildcards(bypass=-5.0, self_loop=-1.0, word_bypass=None, self_loop_at='token')
+    Wildcards(bypass=-5.0, self_loop=-1.0, word_bypass=None, self_loop_at='token', star=None)
     """
 
     bypass: _Weight = None
     self_loop: _Weight = None
     word_bypass: _Weight = None
-    self_loop_at: Literal["token", "word"] = "token"
+    self_loop_at: Literal["token", "word", "end"] = "token"
+    star: float | None = None
 
     def __post_init__(self) -> None:
-        if self.self_loop_at not in ("token", "word"):
-            raise ValueError(f'self_loop_at must be "token" or "word", got {self.self_loop_at!r}')
+        if self.self_loop_at not in ("token", "word", "end"):
+            raise ValueError(f'self_loop_at must be "token", "word" or "end", got {self.self_loop_at!r}')
+        if self.star is not None and not (isinstance(self.star, Real) and 0 < self.star <= 1):
+            raise ValueError(f"star is {self.star!r}, must be greater than 0 and at most 1")
         for name in ("bypass", "self_loop", "word_bypass"):
             weight = getattr(self, name)
             if isinstance(weight, Tensor) or weight is None:
@@ -172,6 +177,9 @@ def as_lattice(
         )
     if words is not None and words.shape != targets.shape:
         raise ValueError(f"words must have the shape of targets, {shape_of(targets)}, got {shape_of(words)}")
+    lengths = lengths_of(target_lengths, "target_lengths", size, logits.device)
+    if wildcards.self_loop_at == "end":
+        wildcards = _loops_at_ends(wildcards, logits, targets, lengths)
     weights, values = _weights(wildcards, logits, targets)
     needs_words = wildcards.word_bypass is not None or (
         wildcards.self_loop_at == "word" and wildcards.self_loop is not None
@@ -182,7 +190,7 @@ def as_lattice(
         logits,
         targets,
         lengths_of(input_lengths, "input_lengths", size, logits.device),
-        lengths_of(target_lengths, "target_lengths", size, logits.device),
+        lengths,
         words if needs_words else None,
         *weights,
         values=values,
@@ -196,6 +204,22 @@ def _batch_of_one(wildcards: Wildcards) -> Wildcards:
     weights = (wildcards.bypass, wildcards.self_loop, wildcards.word_bypass)
     bypass, self_loop, word = (w.unsqueeze(0) if isinstance(w, Tensor) and w.dim() == 1 else w for w in weights)
     return Wildcards(bypass, self_loop, word, wildcards.self_loop_at)
+
+
+def _loops_at_ends(wildcards: Wildcards, logits: Tensor, targets: Tensor, lengths: Tensor) -> Wildcards:
+    """Write self-loops that are at both ends only as one weight for each position."""
+    given, there = wildcards.self_loop, on_device(lengths, logits.device).unsqueeze(1)
+    if given is None:
+        return replace(wildcards, self_loop_at="token")
+    width = 1 + (targets.shape[1] if targets.dim() == 2 else int(lengths.max()) if lengths.numel() else 0)
+    position = torch.arange(width, device=logits.device)
+    weight = torch.as_tensor(given, dtype=compute_dtype(logits) if not isinstance(given, Tensor) else None)
+    weight = on_device(weight, logits.device)
+    each = weight if weight.dim() == 2 else weight.expand(logits.shape[1], width)
+    ends = (position == 0) | (position == there)
+    if each.shape[0] != ends.shape[0] or each.shape[1] < width:
+        raise ValueError(f"self_loop must be a number or a tensor {shape_of(ends)}, got {shape_of(weight)}")
+    return replace(wildcards, self_loop=torch.where(ends, each[:, :width], ABSENT), self_loop_at="token")
 
 
 def _weights(wildcards: Wildcards, logits: Tensor, targets: Tensor) -> tuple[_WeightTensors, list[float]]:

@@ -106,9 +106,10 @@ class _Graph:
         self.tokens, self.wildcards = [shown(token) for token in tokens], wildcards
         self.words = list(_words(tokens, words))
         self.sentence = "".join(tokens).replace("▁", " ").strip()
-        ends = {0, len(tokens)} | {state for word in self.words for state in (word.start, word.end)}
-        everywhere = wildcards.self_loop_at == "token"
-        self.loops = set(range(len(tokens) + 1)) if everywhere else ends
+        ends = {0, len(tokens)}
+        edges = {state for word in self.words for state in (word.start, word.end)}
+        places = {"token": set(range(len(tokens) + 1)), "word": ends | edges, "end": ends}
+        self.loops = places[wildcards.self_loop_at]
         rises = [r for r, w in zip(_RISE, (wildcards.bypass, wildcards.word_bypass), strict=True) if w is not None]
         self.top = _RADIUS + 16 + round(0.75 * max(rises, default=14))  # the words' names are above this
         self.above = self.top + 30

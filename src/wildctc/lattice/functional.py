@@ -1,6 +1,7 @@
 """The public functions of the lattice: loss and posteriors, on any backend."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import torch
@@ -23,6 +24,7 @@ from wildctc.lattice.memory import Memory, memory_bytes
 from wildctc.lattice.native import check_values
 from wildctc.lattice.noise import NoiseRates, NormalisedArcs, normalised_arcs
 from wildctc.lattice.posteriors import Posteriors, chain_posteriors, graph_posteriors
+from wildctc.lattice.star import with_star
 from wildctc.lattice.transcripts import TranscriptGraph
 
 Reduction = Literal["none", "mean", "sum"]
@@ -80,6 +82,13 @@ def wildcard_ctc_loss(
     '1.6864 0.9765'
     """
     check_reduction(reduction)
+    if isinstance(wildcards, Wildcards) and wildcards.star is not None:
+        starred = with_star(logits, input_lengths, blank, wildcards)
+        losses = wildcard_ctc_loss(
+            starred.logits, targets, input_lengths, target_lengths, blank, "none", wildcards=starred.wildcards,
+            words=words, arc_weights=arc_weights, backend=backend, memory=memory,
+        )  # fmt: skip
+        return _reduce(losses + starred.constant, _lengths_of(targets, target_lengths), reduction, zero_infinity)
     if are_graphs(targets):
         check_no_lengths(target_lengths, words)
         found = chain_or_batch(logits, targets, input_lengths, blank, wildcards, arc_weights, memory)
@@ -106,6 +115,13 @@ def wildcard_ctc_loss(
         lattice = ops.checked(lattice)
         loss = _reduce(-reference.log_likelihood(lattice), lattice.target_lengths, reduction, zero_infinity)
     return loss.squeeze(0) if logits.dim() == 2 and reduction == "none" else loss
+
+
+def _lengths_of(targets: Targets, target_lengths: Lengths | None) -> Tensor:
+    """(N,) labels of each transcript, which the loss has checked; of a graph those of its first writing."""
+    if are_graphs(targets):
+        return torch.tensor([graph.length for graph in list_of_graphs(targets, None)], dtype=torch.int64)
+    return torch.as_tensor(target_lengths)
 
 
 def arcs_of(
@@ -264,6 +280,13 @@ def wildcard_posteriors(
     >>> [round(p, 2) for p in post.bypass[0].tolist()]
     [0.02, 0.99]
     """
+    if isinstance(wildcards, Wildcards) and wildcards.star is not None:
+        starred = with_star(logits, input_lengths, blank, wildcards)
+        post = wildcard_posteriors(
+            starred.logits, targets, input_lengths, target_lengths, blank, wildcards=starred.wildcards, words=words,
+            arc_weights=arc_weights, backend=backend, memory=memory,
+        )  # fmt: skip
+        return replace(post, log_likelihood=post.log_likelihood - starred.constant)
     graphs = None
     if are_graphs(targets):
         check_no_lengths(target_lengths, words)

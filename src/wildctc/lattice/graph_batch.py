@@ -199,7 +199,8 @@ def as_graph_batch(
     batch = batch.each_weight()
     if batch.self_loop is None:
         return batch
-    there = word_states(graphs, batch.widths[1]).to(logits.device)
+    words = given.self_loop_at == "word"
+    there = word_states(graphs, batch.widths[1], words).to(logits.device)
     return batch._replace(self_loop=torch.where(there, batch.self_loop, ABSENT))
 
 
@@ -241,19 +242,20 @@ def _weight(name: str, weight: Tensor, width: int, family: int, batch: GraphBatc
     return each
 
 
-def word_states(graphs: Sequence[TranscriptGraph], states: int) -> Tensor:
+def word_states(graphs: Sequence[TranscriptGraph], states: int, words: bool = True) -> Tensor:
     """Find the states where a self-loop at words is.
 
     Args:
         graphs: N graphs.
         states: The width of the result.
+        words: Whether words count, or the start and the ends alone.
 
     Returns:
         (N, Q) bool: the start, the ends, and the states where a word starts or ends.
     """
     found = torch.zeros(len(graphs), states, dtype=torch.bool)
     for n, graph in enumerate(graphs):
-        at = [0, *(q for word in graph.words for q in (word.source, word.target))]
+        at = [0, *(q for word in graph.words if words for q in (word.source, word.target))]
         at += [q for q, weight in enumerate(graph.final) if weight > ABSENT]
         found[n, at] = True
     return found

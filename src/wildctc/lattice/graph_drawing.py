@@ -117,7 +117,8 @@ class _Plan:
         if self.wildcards.self_loop_at == "token":
             return used
         ends = {q for q, weight in enumerate(self.graph.final) if weight > ABSENT}
-        return used & ({0} | ends | {q for word in self.graph.words for q in (word.source, word.target)})
+        words = self.graph.words if self.wildcards.self_loop_at == "word" else []
+        return used & ({0} | ends | {q for word in words for q in (word.source, word.target)})
 
     def rows(self) -> list[tuple[int, int]]:
         """The first and last state of each row: they break at states that every writing and every word passes."""

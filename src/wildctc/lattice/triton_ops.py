@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wildctc.lattice.arcs import Lattice, compute_dtype
+from wildctc.lattice.arcs import Lattice
 from wildctc.lattice.native import check_values, gradient_like
 from wildctc.lattice.ops import DIFFERENTIABLE, LATTICE_SCHEMA, TENSORS
-from wildctc.lattice.triton_backend import Passed, backward, forward, num_positions, num_states
+from wildctc.lattice.triton_backend import Passed, backward, forward, tensors_made
 
 
 def loss(lattice: Lattice) -> Tensor:
@@ -34,23 +34,18 @@ def loss_op(*args: Any) -> list[Tensor]:
         *args: The fields of a `Lattice`, then whether to keep what the backward pass needs.
 
     Returns:
-        Losses (N,), and the fields of `Passed`.
+        Losses (N,), and the other tensors of `Passed`.
     """
     *fields, keep = args
     lattice = Lattice(*fields)
     check_values(lattice)
-    losses, passed = forward(lattice, keep)
-    return [losses, *passed]
+    return forward(lattice, keep).tensors()
 
 
 @loss_op.register_fake
 def _(*args: Any) -> list[Tensor]:
     *fields, keep = args
-    lattice = Lattice(*fields)
-    length, size, _ = lattice.logits.shape
-    alphas = num_positions(lattice) * num_states(lattice) * (length + 1) if keep else 0
-    shapes = ((size,), (size,), (alphas,), (size, length), (size, length), (size, length))
-    return [lattice.logits.new_empty(shape, dtype=compute_dtype(lattice.logits)) for shape in shapes]
+    return tensors_made(Lattice(*fields), keep)
 
 
 @torch.library.custom_op(
@@ -63,7 +58,7 @@ def _gradients_op(grad: Tensor, passed: list[Tensor], *args: Any) -> list[Tensor
     *fields, wanted = args
     lattice = Lattice(*fields)
     grad = grad.contiguous()
-    result, counts = backward(lattice, Passed(*passed), grad, wanted)
+    result, counts = backward(lattice, Passed.from_tensors(passed), grad, wanted)
     found = [result if result is not None else lattice.logits.new_empty(0)]
     for count, weight in zip(counts, lattice.weights, strict=True):
         if count is None or weight is None:
@@ -89,7 +84,7 @@ def _(grad: Tensor, passed: list[Tensor], *args: Any) -> list[Tensor]:
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     ctx.set_materialize_grads(False)
     *fields, _keep = inputs
-    ctx.save_for_backward(*fields[:TENSORS], *output[1:])
+    ctx.save_for_backward(*fields[:TENSORS], *output)
     ctx.rest = fields[TENSORS:]
 
 

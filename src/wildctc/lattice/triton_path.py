@@ -1,13 +1,15 @@
 """The best path in Triton: the forward pass with max instead of sum, a byte per cell for the choice, and the trace.
 
-All in float64, as in the other backends. Candidates are in the order of reference.py, and ties are decided as there.
+A tile of positions after the other, with a barrier between frames, as in triton_rows.py. All in float64, as in the
+other backends. Candidates are in the order of reference.py, and ties are decided as there.
 """
 
 import triton
 import triton.language as tl
 
 from wildctc.lattice import reference
-from wildctc.lattice.triton_kernel import ABSENT, VARYING_STRIDES, inlined
+from wildctc.lattice.triton_graph import VARYING
+from wildctc.lattice.triton_scaled import ABSENT, inlined
 
 # as in reference.py; both numbers are exact in float32, which constants are passed as
 _TOKEN_ARC = tl.constexpr(float(reference.TOKEN_ARC))
@@ -22,100 +24,116 @@ def _better(best, arcs, choice, candidate, its_arcs, number):
     return tl.where(more, candidate, best), tl.where(more, its_arcs, arcs), tl.where(more, number, choice)
 
 
-@triton.jit(do_not_specialize=VARYING_STRIDES)
+@inlined
+def _path_tile(
+    sound, labels, arcs, P, word_start, cells, choices, k, place, width, running, old, new, silence, star, total,
+    STARS: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """The best ways into B, N and S of a tile after a frame; see `best_path` for what is stored."""
+    inside, inner = running & (k < width), running & (k < width) & (k > 0)
+    heard = tl.load(sound + k, inner, ABSENT) - total
+    label = tl.load(labels + place + k, inner, -1)
+    repeat = inner & (label == tl.load(labels + place + k - 1, inner, -1))
+    none = tl.where(inside, 0, 0)
+    at, before = cells + old + k, cells + old + k - 1
+    b, y = tl.load(at, inside, ABSENT), tl.load(at + width, inside, ABSENT)
+    b_arcs, y_arcs = tl.load(at + 3 * width, inside, 0.0), tl.load(at + 4 * width, inside, 0.0)
+    b_before, y_before = tl.load(before, inner, ABSENT), tl.load(before + width, inner, ABSENT)
+    b_had, y_had = tl.load(before + 3 * width, inner, 0.0), tl.load(before + 4 * width, inner, 0.0)
+    to_b, arcs_b, way_b = _better(y, y_arcs, none, b, b_arcs, 1)
+    changed = tl.where(repeat, ABSENT, y_before)
+    to_y, arcs_y, way_y = _better(y, y_arcs, none, changed, y_had + _TOKEN_ARC, 1)
+    to_y, arcs_y, way_y = _better(to_y, arcs_y, way_y, b_before, b_had + _TOKEN_ARC, 2)
+    out = cells + new + k
+    if STARS:
+        bypass = tl.load(arcs + place + k, inside, ABSENT)
+        loop = tl.load(arcs + place + k + P, inside, ABSENT)
+        s, s_arcs = tl.load(at + 2 * width, inside, ABSENT), tl.load(at + 5 * width, inside, 0.0)
+        s_before, s_had = tl.load(before + 2 * width, inner, ABSENT), tl.load(before + 5 * width, inner, 0.0)
+        to_b, arcs_b, way_b = _better(to_b, arcs_b, way_b, s, s_arcs, 2)
+        to_y, arcs_y, way_y = _better(to_y, arcs_y, way_y, s_before, s_had + _TOKEN_ARC, 3)
+        to_s, arcs_s, way_s = _better(s, s_arcs, none, loop + y, y_arcs - 1.0, 1)
+        to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, loop + b, b_arcs - 1.0, 2)
+        to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, bypass + y_before, y_had - 1.0, 3)
+        to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, bypass + b_before, b_had - 1.0, 4)
+        if WORDS:
+            source = tl.load(word_start + place + k, inside, -1)
+            ends = inside & (source >= 0)
+            word = tl.load(arcs + place + k + 2 * P, ends, ABSENT)
+            its = cells + old + source
+            b_word, y_word = tl.load(its, ends, ABSENT), tl.load(its + width, ends, ABSENT)
+            b_had, y_had = tl.load(its + 3 * width, ends, 0.0), tl.load(its + 4 * width, ends, 0.0)
+            to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, word + y_word, y_had - 1.0, 5)
+            to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, word + b_word, b_had - 1.0, 6)
+        way_y += way_s * 4
+        tl.store(out + 2 * width, star + to_s, inside)
+        tl.store(out + 5 * width, arcs_s, inside)
+    tl.store(out, silence + to_b, inside)
+    tl.store(out + width, heard + to_y, inside)
+    tl.store(out + 3 * width, arcs_b, inside)
+    tl.store(out + 4 * width, arcs_y, inside)
+    tl.store(choices + k, (way_b + way_y * 4).to(tl.uint8), inside)
+
+
+@inlined
+def _start_tile(cells, at, k, width, mask):
+    """The row before the first frame: score 0 in B of position 0, no arcs yet."""
+    mask = mask & (k < width)
+    nothing = tl.where(k == -1, 0.0, ABSENT).to(tl.float64)
+    tl.store(cells + at + k, tl.where(k == 0, 0.0, nothing), mask)
+    tl.store(cells + at + k + width, nothing, mask)
+    tl.store(cells + at + k + 2 * width, nothing, mask)
+    for row in tl.static_range(3, 6):
+        tl.store(cells + at + k + row * width, 0.0, mask)
+
+
+@triton.jit(do_not_specialize=VARYING)
 def best_path(
-    logits, stride_t, stride_n, stride_c, top_of, total_of, others_of, frames_of, tokens_of, first, readable,
-    labels, bypass_of, loop_of, word_of, word_start, cells, choices, score, position, state, arc,
-    T, N, log_others, blank, STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
+    sounds, silence_of, others_of, total_of, log_others, frames_of, tokens_of, first, readable, labels, arcs,
+    word_start,
+    cells, choices, score, position, state, arc, T, N, P,
+    STARS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Score; and for each frame position, state (0 blank, 1 token, 2 ★) and arc (1 bypass, 2 self-loop, 3 word bypass).
 
     A choice has two bits for B, two for N and three for S: the number of the candidate, in the order used here. `cells`
     holds two frames in turn: the scores of B, N and S, and the integers that decide ties, as float64.
+
+    Why nothing races: as in `triton_sweep`; choices are read only behind the barrier after the last frame.
     """
     n = (tl.program_id(0) * GROUP + tl.arange(0, GROUP)).to(tl.int64)[:, None]
-    k = tl.arange(0, BLOCK).to(tl.int64)[None, :]
     width = tl.load(tokens_of + n, n < N, -1) + 1
-    begin = tl.load(first + n, n < N, 0)
+    place = tl.load(first + n, n < N, 0)
     good = tl.load(readable + n, n < N, 0) != 0
     frames = tl.where(good, tl.load(frames_of + n, n < N, 0), 0)
-    inside, inner = k < width, (k < width) & (k > 0)
-    label = tl.load(labels + begin + k, inside, -1).to(tl.int64)
-    repeat = inner & (label == tl.load(labels + begin + k - 1, inner, -1))
-    outputs = logits + n * stride_n + label * stride_c
-    cells += begin * 12 + k
-    nothing = tl.full((GROUP, BLOCK), ABSENT, tl.float64)
-    none = tl.zeros((GROUP, BLOCK), tl.int32)
-    b, y, s = tl.where(k == 0, 0.0, nothing), nothing, nothing
-    b_arcs = tl.zeros((GROUP, BLOCK), tl.float64)
-    y_arcs, s_arcs = b_arcs, b_arcs
-    tl.store(cells, b, inside)
-    tl.store(cells + width, y, inside)
-    tl.store(cells + 2 * width, s, inside)
-    tl.store(cells + 3 * width, b_arcs, inside)
-    tl.store(cells + 4 * width, y_arcs, inside)
-    tl.store(cells + 5 * width, s_arcs, inside)
-    if STARS:
-        star_score = tl.load(log_others)
-        loop = tl.load(loop_of + begin + k, inside, ABSENT)
-        bypass = tl.load(bypass_of + begin + k, inside, ABSENT)
-        if WORDS:
-            source = tl.load(word_start + begin + k, inside, -1)
-            ends = source >= 0
-            word = tl.load(word_of + begin + k, ends, ABSENT)
+    rows, widest = place * 12, tl.max(width)
+    for tile in range(0, widest, TILE):
+        k = tile + tl.arange(0, TILE).to(tl.int64)[None, :]
+        _start_tile(cells, rows, k, width, n < N)
+    star_score = tl.load(log_others)
     for t in range(0, tl.max(frames)):
-        tl.debug_barrier()
         running = t < frames
-        old = cells + (t % 2) * 6 * width
-        new = cells + ((t + 1) % 2) * 6 * width
         total = tl.load(total_of + n * T + t, running, 0.0)
-        top = tl.load(top_of + n * T + t, running, 0.0)
-        silence = tl.load(logits + t * stride_t + n * stride_n + blank * stride_c, running, 0.0).to(tl.float64)
-        silence = silence - top - total
-        sound = tl.load(outputs + t * stride_t, inner & running, ABSENT).to(tl.float64) - top - total
-        b_before = tl.load(old - 1, inner & running, ABSENT)
-        y_before = tl.load(old + width - 1, inner & running, ABSENT)
-        b_had = tl.load(old + 3 * width - 1, inner & running, 0.0)
-        y_had = tl.load(old + 4 * width - 1, inner & running, 0.0)
-        to_b, arcs_b, way_b = _better(y, y_arcs, none, b, b_arcs, 1)
-        changed = tl.where(repeat, ABSENT, y_before)
-        to_y, arcs_y, way_y = _better(y, y_arcs, none, changed, y_had + _TOKEN_ARC, 1)
-        to_y, arcs_y, way_y = _better(to_y, arcs_y, way_y, b_before, b_had + _TOKEN_ARC, 2)
-        if STARS:
-            star = tl.load(others_of + n * T + t, running, 0.0) - star_score - total
-            s_before = tl.load(old + 2 * width - 1, inner & running, ABSENT)
-            s_had = tl.load(old + 5 * width - 1, inner & running, 0.0)
-            to_b, arcs_b, way_b = _better(to_b, arcs_b, way_b, s, s_arcs, 2)
-            to_y, arcs_y, way_y = _better(to_y, arcs_y, way_y, s_before, s_had + _TOKEN_ARC, 3)
-            to_s, arcs_s, way_s = _better(s, s_arcs, none, loop + y, y_arcs - 1.0, 1)
-            to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, loop + b, b_arcs - 1.0, 2)
-            to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, bypass + y_before, y_had - 1.0, 3)
-            to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, bypass + b_before, b_had - 1.0, 4)
-            if WORDS:
-                from_word = old + source - k
-                b_word = tl.load(from_word, ends & running, ABSENT)
-                y_word = tl.load(from_word + width, ends & running, ABSENT)
-                b_had = tl.load(from_word + 3 * width, ends & running, 0.0)
-                y_had = tl.load(from_word + 4 * width, ends & running, 0.0)
-                to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, word + y_word, y_had - 1.0, 5)
-                to_s, arcs_s, way_s = _better(to_s, arcs_s, way_s, word + b_word, b_had - 1.0, 6)
-            way_y += way_s * 4
-            s, s_arcs = tl.where(running, star + to_s, s), tl.where(running, arcs_s, s_arcs)
-            tl.store(new + 2 * width, s, inside & running)
-            tl.store(new + 5 * width, s_arcs, inside & running)
-        b, b_arcs = tl.where(running, silence + to_b, b), tl.where(running, arcs_b, b_arcs)
-        y, y_arcs = tl.where(running, sound + to_y, y), tl.where(running, arcs_y, y_arcs)
-        tl.store(new, b, inside & running)
-        tl.store(new + width, y, inside & running)
-        tl.store(new + 3 * width, b_arcs, inside & running)
-        tl.store(new + 4 * width, y_arcs, inside & running)
-        tl.store(choices + begin * T + t * width + k, way_b + way_y * 4, inside & running)
+        silence = tl.load(silence_of + n * T + t, running, 0.0) - total
+        star = tl.load(others_of + n * T + t, running, 0.0) - star_score - total
+        old, new = rows + (t % 2) * 6 * width, rows + ((t + 1) % 2) * 6 * width
+        row = place * T + t * width
+        tl.debug_barrier()
+        for tile in range(0, widest, TILE):
+            k = tile + tl.arange(0, TILE).to(tl.int64)[None, :]
+            _path_tile(
+                sounds + row, labels, arcs, P, word_start, cells, choices + row, k, place, width, running, old, new,
+                silence, star, total, STARS, WORDS,
+            )  # fmt: skip
     tl.debug_barrier()
-    last = k + 1 == width
-    best, arcs, into = _better(y, y_arcs, none + 1, b, b_arcs, 0)
-    best, arcs, into = _better(best, arcs, into, s, s_arcs, 2)
-    best = tl.sum(tl.where(last, best, 0.0), 1)[:, None]
-    into = tl.sum(tl.where(last, into, 0), 1)[:, None]
+    last = cells + rows + (frames % 2) * 6 * width + width - 1
+    used = n < N
+    b, y, s = tl.load(last, used, ABSENT), tl.load(last + width, used, ABSENT), tl.load(last + 2 * width, used, ABSENT)
+    b_arcs, y_arcs = tl.load(last + 3 * width, used, 0.0), tl.load(last + 4 * width, used, 0.0)
+    s_arcs = tl.load(last + 5 * width, used, 0.0)
+    best, arcs_best, into = _better(y, y_arcs, tl.where(used, 1, 1), b, b_arcs, 0)
+    if STARS:
+        best, arcs_best, into = _better(best, arcs_best, into, s, s_arcs, 2)
     tl.store(score + n, tl.where(good, best, float("nan")), n < N)
     frames = tl.where(best > ABSENT, frames, 0)
     at = width - 1
@@ -123,7 +141,7 @@ def best_path(
     for back in range(0, longest):
         t = longest - 1 - back
         running = t < frames
-        way = tl.load(choices + begin * T + t * width + at, running, 0).to(tl.int32)
+        way = tl.load(choices + place * T + t * width + at, running, 0).to(tl.int32)
         way = tl.where(into == 0, way & 3, tl.where(into == 1, (way >> 2) & 3, way >> 4))
         by = tl.where((into != 2) | (way == 0), 0, tl.where(way < 3, 2, tl.where(way < 5, 1, 3)))
         tl.store(position + n * T + t, at, running)
@@ -132,7 +150,7 @@ def best_path(
         back_one = (by == 1) | ((into == 1) & (way > 0))
         before = at - tl.where(back_one, 1, 0)
         if WORDS:
-            before = tl.where(by == 3, tl.load(word_start + begin + at, running, 0), before)
+            before = tl.where(by == 3, tl.load(word_start + place + at, running, 0), before)
         from_blank = tl.where(way == 1, 0, tl.where(way == 2, 2, 1))  # into blank: from the token, blank, ★
         from_token = tl.where(way == 2, 0, tl.where(way == 3, 2, 1))  # into a token: it, the token before, blank, ★
         from_star = tl.where(way == 0, 2, way % 2)  # into ★: from itself; from token or blank, by each arc

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from wildctc.errors import WildCTCError
 from wildctc.lattice.align import Alignment, wildcard_align
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_posteriors
-from wildctc.longform.rests import BLANK, add_rests, find_pauses
+from wildctc.longform.rests import BLANK, add_rests, find_crowded, find_pauses
 from wildctc.longform.written import SpellingUnits, SpokenText, WrittenText
 from wildctc.recognizer.decoding import greedy
 from wildctc.recognizer.windows import LongLogits
@@ -30,6 +30,7 @@ from wildctc.recognizer.windows import LongLogits
 _STRETCH = 30.0  # seconds whose posteriors are computed together, or a little more
 _LEAST_HEARD = 3  # letters that count as speech beside the text: fewer are the model's own slips
 _WORDS_IN_REST = 8
+_ATTEMPTS, _LARGER = 4, 8  # how often a path is looked for, and how much larger its crowded rests are each time
 _MOST_CELLS = 4e9  # frames × tokens of an exact best path: about 20 s of one core
 _BAND = 500  # tokens on either side of the guide, in longer recordings
 
@@ -149,14 +150,10 @@ class LongAlignment:
         sure = sum(len(w.text) for w in self.words if w.read and (w.confidence or 0.0) >= 0.5)
         return sure / max(1, sum(len(w.text) for w in self.words if any(map(str.isalnum, w.text))))
 
-
-class AligningModel(Protocol):
-    """What an alignment needs of a model, besides its logits."""
-
     @property
-    def units(self) -> SpellingUnits:
-        """What the model writes."""
-        ...
+    def unwritten(self) -> float:
+        """Seconds with speech that is not in the text."""
+        return sum(d.end - d.start for d in self.differences if d.heard)
 
 
 class _Path(NamedTuple):
@@ -207,23 +204,34 @@ def align_text(
 
 
 def _best_path(found: LongLogits, text: WrittenText, spoken: SpokenText, prices: Prices) -> _Path:
+    """The best path with small rests; where a whole chapter was not read, again with larger ones there."""
     pauses = find_pauses(found.logits, found.rate)
     at = sorted({0, *((start + end) // 2 for start, end in pauses), len(found.logits)})
     needed = math.ceil(1.2 * len(spoken.texts) / len(at))  # so that even a text with no word in the audio has a path
-    logits, origin = add_rests(found.logits, at, [max(_WORDS_IN_REST, needed)] * len(at))
+    words = np.full(len(at), max(_WORDS_IN_REST, needed))
     inside = _inside_sentences(text, spoken)
-    wildcards = prices.wildcards(logits.shape[1], inside)
-    labels, words = torch.tensor([spoken.labels]), torch.tensor([spoken.words])
+    for _ in range(_ATTEMPTS):
+        logits, origin = add_rests(found.logits, at, words.tolist())
+        best = _align(logits, inside, spoken, prices)
+        if not best.tokens:
+            raise WildCTCError(
+                f"the text is too long for its audio: {len(spoken.texts):,} words, {found.duration:,.0f} s; "
+                "is it the text of this recording?"
+            )
+        crowded = find_crowded([star.start for star in best.wildcards if star.kind == "word_bypass"], at, words)
+        words[crowded] *= _LARGER
+        if not crowded.any() or 2 * words[crowded].sum() > len(logits):
+            break
+    return _Path(logits, origin, best, inside)
+
+
+def _align(logits: Tensor, inside: list[bool], spoken: SpokenText, prices: Prices) -> Alignment:
     [best] = wildcard_align(
-        logits.unsqueeze(1), labels, [len(logits)], [len(spoken.labels)], BLANK, wildcards=wildcards, words=words,
+        logits.unsqueeze(1), torch.tensor([spoken.labels]), [len(logits)], [len(spoken.labels)], BLANK,
+        wildcards=prices.wildcards(logits.shape[1], inside), words=torch.tensor([spoken.words]),
         band=_BAND if len(logits) * len(spoken.labels) > _MOST_CELLS else None,
     )  # fmt: skip
-    if not best.tokens:
-        raise WildCTCError(
-            f"the text is too long for its audio: {len(spoken.texts):,} words, {found.duration:,.0f} s; "
-            "is it the text of this recording?"
-        )
-    return _Path(logits, origin, best, inside)
+    return best
 
 
 def _inside_sentences(text: WrittenText, spoken: SpokenText) -> list[bool]:
@@ -309,6 +317,18 @@ def _words(
         start, end = (found.time(frame) for frame in (frames[said[0]][0], frames[said[-1]][1]))
         sure = sum(confidences[part] * size for part, size in zip(mine, sizes, strict=True)) / sum(sizes)
         words.append(AlignedWrittenWord(word.text, start, end, round(sure, 4), there, word.block, word.ends_sentence))
+    return _beside_their_block(words)
+
+
+def _beside_their_block(words: list[AlignedWrittenWord]) -> list[AlignedWrittenWord]:
+    """Give words that have no time of their own, and begin a block, the time of its next word: not that of the last."""
+    leading: list[bool] = []
+    for k, word in enumerate(words):
+        begins = k == 0 or words[k - 1].block != word.block
+        leading.append(word.confidence is None and (begins or leading[-1]))
+    for k in reversed(range(len(words) - 1)):
+        if leading[k] and words[k + 1].block == words[k].block:
+            words[k] = replace(words[k], start=words[k + 1].start, end=words[k + 1].start)
     return words
 
 

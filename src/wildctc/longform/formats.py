@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,28 @@ from wildctc.recognizer.subtitles import Cue, cues, show_groups, srt_of, vtt_of
 from wildctc.recognizer.textgrid import Interval, to_textgrid
 from wildctc.recognizer.transcription import Transcript, Word
 from wildctc.terminal import printable, table
+
+_LEAST_READ = 1 / 3  # of the letters of a subtitle: they often say in other words what was said
+
+
+def summary(found: LongAlignment) -> str:
+    """Say how much of a text was found, and how the path was looked for if it may not be the best of all.
+
+    Args:
+        found: The alignment.
+
+    Returns:
+        One or two lines.
+    """
+    words = [w for w in found.words if w.confidence is not None]
+    read = sum(w.read for w in words)
+    lines = [
+        f"{found.audio}: {read:,} of {len(words):,} words were read ({found.found:.0%} of the text beyond doubt); "
+        f"{found.unwritten:,.1f} of {found.duration:,.1f} s have speech that is not in the text"
+    ]
+    if found.band is not None:
+        lines.append(f"The path was kept to a band of {found.band:,} letters: there can be a better one outside.")
+    return "\n".join(lines) + "\n"
 
 
 def to_text(found: LongAlignment) -> str:
@@ -25,22 +48,14 @@ def to_text(found: LongAlignment) -> str:
     Returns:
         Lines.
     """
-    words = [w for w in found.words if w.confidence is not None]
-    read = sum(w.read for w in words)
-    other = sum(d.end - d.start for d in found.differences if d.heard)
-    lines = [
-        f"{found.audio}: {read:,} of {len(words):,} words were read ({found.found:.0%} of the text beyond doubt); "
-        f"{other:,.1f} of {found.duration:,.1f} s have speech that is not in the text"
-    ]
-    if found.band is not None:
-        lines.append(f"The path was kept to a band of {found.band:,} letters: there can be a better one outside.")
+    text = summary(found)
     if found.differences:
         rows = [
             [f"{d.start:.2f}", f"{d.end:.2f}", d.kind, printable(_short(d.written)), printable(_short(d.heard))]
             for d in found.differences
         ]
-        lines.append(table(["from", "to", "", "in the text", "heard"], rows))
-    return "\n".join(lines) + "\n"
+        text += table(["from", "to", "", "in the text", "heard"], rows) + "\n"
+    return text
 
 
 def _short(text: str, limit: int = 50) -> str:
@@ -69,23 +84,28 @@ def to_json(found: LongAlignment) -> str:
 
 
 def subtitles(found: LongAlignment) -> list[Cue]:
-    """Show the words that were read as subtitles.
+    """Show the text as subtitles.
 
     Args:
         found: The alignment.
 
     Returns:
-        If the text was subtitles, each of them at its new time; otherwise new ones. What was not read is left out.
+        If the text was subtitles, each of which a third or more was read, whole and at its new time; otherwise new ones
+        of the words that were read.
     """
-    words = [(Word(w.text, w.start, w.end), w.block) for w in found.words if w.read or w.confidence is None]
     if not found.subtitles:
-        return cues(Transcript("", [word for word, _ in words], 0.0, found.duration))
-    spoken = {w.block for w in found.words if w.read}
-    groups: dict[int, list[Word]] = {}
-    for word, block in words:
-        if block in spoken:
-            groups.setdefault(block, []).append(word)
-    return show_groups(list(groups.values()), found.duration)
+        words = [Word(w.text, w.start, w.end) for w in found.words if w.read or w.confidence is None]
+        return cues(Transcript("", words, 0.0, found.duration))
+    groups = []
+    for _, block in groupby(found.words, key=lambda word: word.block):
+        words_of_it = list(block)
+        read = [w for w in words_of_it if w.read]
+        letters = sum(len(w.text) for w in words_of_it if w.confidence is not None)
+        if read and sum(len(w.text) for w in read) >= _LEAST_READ * letters:
+            start, end = read[0].start, read[-1].end
+            times = [[min(max(second, start), end) for second in (w.start, w.end)] for w in words_of_it]
+            groups.append([Word(w.text, *time) for w, time in zip(words_of_it, times, strict=True)])
+    return show_groups(groups, found.duration)
 
 
 def _tiers(found: LongAlignment) -> dict[str, Sequence[Interval]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -12,6 +13,9 @@ from wildctc.longform.alignment import PRICES, LongAlignment, Prices, align_text
 from wildctc.longform.written import SpellingUnits, SpokenText, as_spoken, read_text
 from wildctc.recognizer.windows import LongLogits, WindowModel, long_logits
 
+_log = logging.getLogger(__name__)
+
+_FASTEST = 20.0  # letters a second, over a whole recording
 LEAST_FOUND = 0.2  # share of the text that must be found in the audio
 
 
@@ -38,12 +42,29 @@ class AlignedRecording(NamedTuple):
     spoken: SpokenText
 
 
+def check_files(audio: str | Path, text: str | Path, channel: int | None = None, encoding: str | None = None) -> None:
+    """Look at a recording and its text before the model is loaded, which takes longer.
+
+    Args:
+        audio: The audio file.
+        text: The text's file.
+        channel: The channel, from 0; None takes the mean of all.
+        encoding: Of the text; see `read_text`.
+
+    Raises:
+        WildCTCError: One of them cannot be used.
+    """
+    read_text(text, encoding)
+    next(iter(open_recording(audio, channel=channel).blocks), None)
+
+
 def align_recording(
     model: LongModel,
     audio: str | Path,
     text: str | Path,
     *,
     channel: int | None = None,
+    encoding: str | None = None,
     romanize: Callable[[str], str] | None = None,
     prices: Prices = PRICES,
     least: float = LEAST_FOUND,
@@ -55,6 +76,7 @@ def align_recording(
         audio: The audio file.
         text: The text: plain, SubRip or WebVTT.
         channel: The channel, from 0; None takes the mean of all.
+        encoding: Of the text; see `read_text`.
         romanize: Applied to each word of the text.
         prices: What wildcards cost.
         least: The share of the text that must be found in the audio.
@@ -65,9 +87,16 @@ def align_recording(
     Raises:
         WildCTCError: A file cannot be used, the model hears nothing, or the text is of another recording.
     """
-    written = read_text(text)  # first: it takes no time, unlike the audio
+    written = read_text(text, encoding)  # first: it takes no time, unlike the audio
     spoken = as_spoken(written, model.units, romanize)
     sound = open_recording(audio, channel=channel)
+    letters = sum(len(word) + 1 for word in spoken.texts)
+    if least * letters > _FASTEST * sound.duration:
+        most = _FASTEST * sound.duration / letters
+        raise WildCTCError(
+            f"{text}: {letters:,} letters for {sound.duration:,.0f} s of audio: at most {most:.1%} of them can have "
+            f"been read; give the part of the text that belongs to {audio}"
+        )
     logits = long_logits(model, sound)
     if not len(logits.logits) or not (logits.logits.argmax(1) != 0).any():
         raise WildCTCError(
@@ -79,4 +108,9 @@ def align_recording(
             f"{audio}: {found.found:.0%} of the text was found in the audio: is {text} the text of this recording, and "
             f"the model one of its language? --least {found.found:.2g} aligns it all the same"
         )
+    if found.found < 0.5 and found.unwritten > found.duration / 2:
+        _log.warning(
+            "%s: %.0f%% of the text was found, and %.0f of %.0f s have speech that is not in it: is %s its text?",
+            audio, 100 * found.found, found.unwritten, found.duration, text,
+        )  # fmt: skip
     return AlignedRecording(found, logits, spoken)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 BLANK = 0
 PAUSE = 0.2  # seconds of blank that make a pause
+_IN_A_ROW = 3  # full rests: text that was not read is longer than a sentence
 _IMPOSSIBLE = -40.0  # logit of a token in a rest
 
 
@@ -61,3 +62,29 @@ def add_rests(logits: Tensor, at: Sequence[int], words: Sequence[int]) -> tuple[
     found[there, :outputs] = logits
     found[there, outputs] = -torch.inf
     return found, origin
+
+
+def find_crowded(bypasses: Sequence[int], at: Sequence[int], words: np.ndarray) -> np.ndarray:
+    """Find rests that are too small: several in a row are full of words that were not read.
+
+    Args:
+        bypasses: The frames at which words that were not read begin, among those that `add_rests` returned.
+        at: The frames before which there are rests.
+        words: How many words fit into each of them.
+
+    Returns:
+        For each rest whether it is one of these, or beside them.
+
+    >>> find_crowded([0, 2, 4, 8, 10, 12, 14, 20], at=[0, 2, 3, 9], words=np.full(4, 2)).tolist()
+    [False, False, False, False]
+    >>> find_crowded([0, 2, 7, 9, 13, 15], at=[0, 2, 3, 9, 10, 11], words=np.full(6, 2)).tolist()
+    [True, True, True, True, True, False]
+    """
+    sizes = 2 * words + 1
+    begins = np.asarray(at) + np.cumsum(sizes) - sizes
+    starts = np.asarray(bypasses, np.int64)
+    mine = np.searchsorted(begins, starts, side="right") - 1
+    mine = mine[starts < begins[mine] + sizes[mine]]
+    full = np.bincount(mine, minlength=len(words)) >= words
+    row = np.convolve(full, np.ones(_IN_A_ROW))[_IN_A_ROW - 1 :] == _IN_A_ROW  # that begin here
+    return np.asarray(np.convolve(row, np.ones(_IN_A_ROW + 4))[2:][: len(words)] > 0)

@@ -23,7 +23,7 @@ LEAST_CONFIDENCE = 0.8
 _DECIDING = {
     "weights": "another model",
     "files": "other files",
-    "cutting": "other lengths, confidences, --least, --channel or --romanize",
+    "cutting": "other lengths, confidences, --least, --channel, --encoding or --romanize",
 }
 
 
@@ -99,6 +99,7 @@ def segment_files(
     *,
     cutting: Cutting,
     channel: int | None = None,
+    encoding: str | None = None,
     romanize: Callable[[str], str] | None = None,
     least: float = LEAST_FOUND,
     processes: Processes = ALONE,
@@ -114,6 +115,7 @@ def segment_files(
         settings: `weights`, a fingerprint of the model, and what else the segments depend on.
         cutting: Which pieces become segments.
         channel: The channel, from 0; None takes the mean of all.
+        encoding: Of the texts; see `read_text`.
         romanize: Applied to each word of the texts.
         least: The share of a text that must be found in its audio.
         processes: The processes that share the work.
@@ -125,7 +127,10 @@ def segment_files(
     check_writable(files)
     check_writable(folder / "manifest.jsonl")
     names = [[pair.id, str(pair.audio), str(pair.text)] for pair in pairs]
-    about = settings | {"files": names, "cutting": [*vars(cutting).values(), channel, least, settings.get("romanize")]}
+    about = settings | {
+        "files": names,
+        "cutting": [*vars(cutting).values(), channel, encoding, least, settings.get("romanize")],
+    }
     partials = Partials(files, "segment", about, _DECIDING, processes)
     done = partials.index(files).keys() if files.exists() else partials.done()
     mine = [pair for pair in processes.share(pairs) if pair.id not in done]
@@ -134,10 +139,10 @@ def segment_files(
         for pair in mine:
             try:
                 found = align_recording(
-                    model, pair.audio, pair.text, channel=channel, romanize=romanize, least=least
+                    model, pair.audio, pair.text, channel=channel, encoding=encoding, romanize=romanize, least=least
                 ).alignment
                 segments, report = cut(found, pair, cutting)
-                yield [{"id": pair.id, "report": report, "segments": segments}]
+                yield [{"id": pair.id, "report": report, "band": found.band, "segments": segments}]
             except MissingExtra:
                 raise
             except (WildCTCError, OSError, MemoryError) as error:
@@ -178,9 +183,8 @@ def cut(found: LongAlignment, pair: Pair, cutting: Cutting) -> tuple[list[dict[s
             doubtful += piece.end - piece.start
         else:
             rows.append(_row(found, piece, pair, sure, len(rows)))
-    speech = sum(d.end - d.start for d in found.differences if d.heard)
     report: dict[str, float] = {"seconds": found.duration, "kept": sum(row["duration"] for row in rows)}
-    report |= {"not_in_text": speech, "doubtful": doubtful, "too_short": short}
+    report |= {"not_in_text": found.unwritten, "doubtful": doubtful, "too_short": short}
     report["pauses"] = max(0.0, found.duration - sum(list(report.values())[1:]))
     report = {name: round(value, 2) for name, value in report.items()}
     report |= {"segments": len(rows), "words": sum(w.confidence is not None for w in found.words)}

@@ -1,10 +1,12 @@
 """The text of a recording as it comes: plain text with paragraphs, or subtitles (SubRip, WebVTT).
 
-Words keep their case and punctuation for the output. The times of subtitles are not used: the alignment finds its own.
+Words keep their case and punctuation for the output. The times of subtitles only order them: the alignment finds its
+own.
 """
 
 from __future__ import annotations
 
+import codecs
 import html
 import re
 import unicodedata
@@ -19,8 +21,12 @@ from wildctc.text.normalisation import Normalizer
 
 _WITHOUT_PUNCTUATION = Normalizer(strip_punctuation=True)
 _LARGEST = 100_000_000  # bytes of a text
-_CLOCK = r"(?:\d+:)?\d\d?:\d\d[,.]\d+"
-_TIMES = re.compile(rf"^\s*{_CLOCK}\s*-->\s*{_CLOCK}")
+_MARKS = (  # byte order marks; that of UTF-32 begins like that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+_CLOCK = r"(?:\d+:)?\d\d?:\d\d(?:[,.]\d+)?"
+_TIMES = re.compile(rf"^({_CLOCK})\s*-->\s*{_CLOCK}")
 _TAG = re.compile(r"<[^<>]*>|\{\\[^}]*\}")  # <i>, <v Ann>, {\an8}
 # The end of a sentence, in any script, perhaps inside quotes or brackets.
 _SENTENCE_END = re.compile(r"[.!?…。！？．।॥؟۔።]+[\"'”’»)\]}›」』]*$")
@@ -109,11 +115,12 @@ class SpellingUnits(Protocol):
         ...
 
 
-def read_text(path: str | Path) -> WrittenText:
+def read_text(path: str | Path, encoding: str | None = None) -> WrittenText:
     """Read the text of a recording.
 
     Args:
-        path: UTF-8: plain text, where empty lines end paragraphs, or subtitles as SubRip or WebVTT.
+        path: Plain text, where empty lines end paragraphs, or subtitles as SubRip or WebVTT.
+        encoding: How the file is encoded, such as "cp1252"; None: UTF-8, or what a byte order mark says.
 
     Returns:
         Its words.
@@ -121,11 +128,24 @@ def read_text(path: str | Path) -> WrittenText:
     Raises:
         WildCTCError: The file cannot be read, or has no words.
     """
+    content = read_bytes(Path(path), _LARGEST)
+    name = encoding or next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8-sig")
+    binary = f"{path}: not a text, but a binary file; the audio comes first, then its text"
     try:
-        content = read_bytes(Path(path), _LARGEST).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise WildCTCError(f"{path}: not UTF-8 (byte {error.start:,}); convert it, for example with iconv") from None
-    return parse_text(content, str(path))
+        text = content.decode(name)
+    except LookupError:
+        raise WildCTCError(f"--encoding {name}: no such encoding; utf-16, cp1252 and gb18030 are some") from None
+    except UnicodeError as error:
+        if b"\0" in content:
+            raise WildCTCError(binary) from None
+        where = f" (byte {error.start:,})" if isinstance(error, UnicodeDecodeError) else ""
+        raise WildCTCError(
+            f"{path}: not {name.removesuffix('-sig').upper()}{where}; give its encoding, such as --encoding cp1252 for "
+            "Western European, cp1251 for Cyrillic, gb18030 for Chinese"
+        ) from None
+    if "\0" in text:
+        raise WildCTCError(binary)
+    return parse_text(text, str(path))
 
 
 def parse_text(content: str, name: str = "the text") -> WrittenText:
@@ -167,18 +187,30 @@ def _paragraphs(lines: list[str]) -> list[str]:
 
 
 def _cues(lines: list[str]) -> list[str]:
-    """The text of each subtitle: the lines from its times to the next empty line."""
-    found: list[list[str]] = []
+    """The text of each subtitle, ordered by the times at which they begin.
+
+    In WebVTT an empty line ends it. In SubRip the number of the next one does, because its text may have empty lines,
+    and there may be none between two subtitles.
+    """
+    vtt = lines[0].startswith("WEBVTT")
+    found: list[tuple[float, list[str]]] = []
     inside = False
     for line in lines:
-        if _TIMES.match(line):
-            found.append([])
+        if times := _TIMES.match(line):
+            if found and not vtt and found[-1][1][-1:] and found[-1][1][-1].isdecimal():
+                found[-1][1].pop()  # the number of this one
+            found.append((_seconds(times[1]), []))
             inside = True
         elif not line:
-            inside = False
+            inside = inside and not vtt
         elif inside:
-            found[-1].append(html.unescape(_TAG.sub("", line)).strip())
-    return [" ".join(block) for block in found if block]
+            found[-1][1].append(html.unescape(_TAG.sub("", line)).strip())
+    return [" ".join(block) for _, block in sorted(found, key=lambda cue: cue[0]) if block]
+
+
+def _seconds(clock: str) -> float:
+    *hours, minutes, seconds = clock.replace(",", ".").split(":")
+    return 3600 * float(hours[0] if hours else 0) + 60 * float(minutes) + float(seconds)
 
 
 def _words(block: str, number: int, subtitles: bool) -> list[WrittenWord]:
@@ -233,7 +265,10 @@ def as_spoken(text: WrittenText, units: SpellingUnits, romanize: Callable[[str],
         if not parts and any(char.isalnum() for char in word.text):
             unwritable.append(number)
     if not texts:
-        raise WildCTCError(f"{text.name}: the model can write none of its {len(text.words):,} words: another script?")
+        advice = "" if romanize else "; --romanize writes it in Latin letters, for a model of these"
+        raise WildCTCError(
+            f"{text.name}: the model can write none of its {len(text.words):,} words: another script?{advice}"
+        )
     if len(texts) > 1 and units.missing(" ".join(texts)):
         raise WildCTCError("the model does not write spaces between words, which alignment needs")
     labels = units.encode(" ".join(texts))

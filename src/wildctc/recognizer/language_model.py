@@ -2,10 +2,10 @@
 
 The beam gives texts with their log-probabilities, and `Rescorer` adds to each
 
-    lm_weight · ln P(text) + word_score · words + boost · hotwords in the text
+    lm_weight · ln P(text) + word_score · words + boost · hotwords in the text + outside · words not in the lexicon
 
-The vocabulary stays open: a word that the language model lacks gets its probability of <unk>. KenLM, inside
-flashlight-text, reads the model.
+Without a lexicon the vocabulary stays open. A word that the language model lacks gets its probability of <unk>. KenLM,
+inside flashlight-text, reads the model.
 """
 
 from __future__ import annotations
@@ -90,6 +90,8 @@ class Rescorer:
         word_score: Is added for each word. A language model prefers few words; this makes up for it.
         hotwords: Words or phrases that are expected, as the model writes them.
         boost: Is added for each time that one of them occurs.
+        lexicon: The words that are expected; empty if any word is.
+        outside: Is added for each word that the lexicon lacks.
     """
 
     lm: LanguageModel | None = None
@@ -97,9 +99,11 @@ class Rescorer:
     word_score: float = 0.0
     hotwords: tuple[str, ...] = ()
     boost: float = 0.0
+    lexicon: frozenset[str] = frozenset()
+    outside: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("lm_weight", "word_score", "boost"):
+        for name in ("lm_weight", "word_score", "boost", "outside"):
             if not math.isfinite(getattr(self, name)):
                 raise WildCTCError(f"{name.replace('_', '-')} must be a number, got {getattr(self, name)}")
 
@@ -111,7 +115,8 @@ class Rescorer:
         """
         lm = self.lm.digest if self.lm else None
         weights = {"lm_weight": self.lm_weight, "word_score": self.word_score, "boost": self.boost}
-        return {"lm": lm, **weights, "hotwords": list(self.hotwords)}
+        found = {"lm": lm, **weights, "hotwords": list(self.hotwords)}
+        return found | ({"lexicon": sorted(self.lexicon), "outside": self.outside} if self.lexicon else {})
 
     def __call__(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
         """Score texts anew and sort them.
@@ -136,9 +141,19 @@ class Rescorer:
             The number.
         """
         lm = self.lm_weight * self.lm.score(text) if self.lm and self.lm_weight else 0.0
-        return lm + self.word_score * len(text.split()) + self.boost * self._count_hotwords(text)
+        outside = sum(word not in self.lexicon for word in text.split()) if self.lexicon else 0
+        total = lm + self.word_score * len(text.split()) + self.boost * self.count_hotwords(text)
+        return total + self.outside * outside
 
-    def _count_hotwords(self, text: str) -> int:
+    def count_hotwords(self, text: str) -> int:
+        """Count how often hotwords occur.
+
+        Args:
+            text: The text.
+
+        Returns:
+            The number; a hotword inside a longer one does not count.
+        """
         return len(self._pattern.findall(text)) if self.hotwords else 0
 
     @cached_property

@@ -139,6 +139,22 @@ class Recognizer(_Network):
         y, y_lengths = self.encoder(self.mix(x), lengths)
         return self.output(y), y_lengths
 
+    def logits_after(
+        self, x: torch.Tensor, lengths: torch.Tensor, blocks: Sequence[int]
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Compute logits from several blocks of the encoder, by the same output layer.
+
+        Args:
+            x: As for `forward`.
+            lengths: (N,) frames of each utterance.
+            blocks: The blocks, from 1, in ascending order; the last one of the encoder gives the logits of `forward`.
+
+        Returns:
+            Logits (N, T', V) of each of these blocks, and their lengths (N,).
+        """
+        encoded, y_lengths = self.encoder.after_blocks(self.mix(x), lengths, blocks)
+        return [self.output(y) for y in encoded], y_lengths
+
     def transcribe(
         self, audio: Audio, *, sampling_rate: int | None = None, channel: int | None = None, beam: int = 10
     ) -> Transcript:

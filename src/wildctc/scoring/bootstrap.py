@@ -17,6 +17,10 @@ _LEVELS = (0.025, 0.975)  # the ends of a 95% interval
 # Units drawn at a time, so that the weights fit into memory. The second also decides the order of the random numbers.
 _DRAWN_AT_ONCE = 1 << 20
 _DRAWN_AT_ONCE_IN_CLUSTERS = 1 << 21
+# From so many units on, the sums are drawn from their normal limit, if they are that near to it: a skewness of s moves
+# the ends of a 95% interval by about s / 2 standard errors. 10,000 draws leave them uncertain by 0.03.
+_MANY = 100_000
+_LARGEST_SKEWNESS = 0.02
 
 
 def draw_weights(units: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
@@ -38,6 +42,9 @@ def draw_weights(units: int, resamples: int, rng: np.random.Generator) -> np.nda
 def bootstrap_sums(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
     """Sum columns of values over units that are drawn with replacement; all columns share the draws.
 
+    The sums of very many units follow a normal distribution, with the mean and covariance that the draws have. They
+    are then drawn from it at once, which takes seconds where drawing the units takes minutes.
+
     Args:
         values: (units, columns) What is summed, for example an utterance's errors.
         resamples: How many draws.
@@ -50,12 +57,24 @@ def bootstrap_sums(values: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
     [[4.0, 40.0], [3.0, 30.0], [2.0, 20.0]]
     """
     rng = np.random.default_rng(seed)
+    if len(values) >= _MANY and (limit := _normal_limit(values)) is not None:
+        return rng.multivariate_normal(*limit, resamples, check_valid="ignore", method="eigh")
     rows = max(1, _DRAWN_AT_ONCE // len(values))
     sums = np.empty((resamples, values.shape[1]))
     for start in range(0, resamples, rows):
         block = sums[start : start + rows]
         block[:] = _draw_weights_by_index(len(values), len(block), rng).astype(np.float64) @ values
     return sums
+
+
+def _normal_limit(values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Mean and covariance of the sums of drawn units; None if the sums are too skewed, as by one very long unit."""
+    units, mean = len(values), values.mean(axis=0)
+    apart = values - mean
+    variance, third = (apart**2).mean(axis=0), (apart**3).mean(axis=0)
+    if (np.abs(third) > _LARGEST_SKEWNESS * np.sqrt(units) * variance**1.5).any():
+        return None
+    return units * mean, apart.T @ apart
 
 
 def _draw_weights_by_index(units: int, resamples: int, rng: np.random.Generator) -> np.ndarray:

@@ -6,6 +6,7 @@ such as `--lower` is advised, the references are scored with it, to see whether 
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -81,12 +82,11 @@ def in_no_hypothesis(hypotheses: Iterable[str]) -> Callable[[str], list[str]]:
         A function for `find_outside`: the characters of a text whose kind (capitals, digits, punctuation, a script)
         occurs in no hypothesis. If the model wrote nothing, no character is missing.
     """
-    written = {_kind(char) for text in hypotheses for char in text}
-
-    def missing(text: str) -> list[str]:
-        return [char for char in dict.fromkeys(text) if written and _kind(char) not in written | {""}]
-
-    return missing
+    written = {_kind(char) for char in set().union(*hypotheses)}
+    if not written:
+        return lambda text: []
+    known = functools.cache(lambda char: _kind(char) in written | {""})  # texts have few different characters
+    return lambda text: [char for char in dict.fromkeys(text) if not known(char)]
 
 
 def _kind(char: str) -> str:

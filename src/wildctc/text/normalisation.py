@@ -93,7 +93,8 @@ class Normalizer:
 
 
 def _strip_invisible(text: str) -> str:
-    if not _INVISIBLE.search(text):
+    plain = text.isascii() and text.isprintable()  # the search alone takes most of the time of scoring a million lines
+    if plain or not _INVISIBLE.search(text):
         return text
     kept: list[str] = []
     letter = ""  # the letter before this place, if only its marks stand between

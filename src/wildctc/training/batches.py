@@ -20,17 +20,17 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from wildctc.claims import one_thread
 from wildctc.corpora.utterance import UtteranceError
 from wildctc.distributed import ALONE, Processes, settle_before_fork
 from wildctc.errors import WildCTCError
-from wildctc.features.augment import spec_augment
-from wildctc.features.cache import FeatureCache
+from wildctc.features.augment import spec_augment_copies
+from wildctc.features.cache import GivesFeatures
 from wildctc.features.stats import FeatureStats
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.noise import NoiseRates
 from wildctc.lattice.transcripts import TranscriptGraph
 from wildctc.text.alternatives import Writings
-from wildctc.training.data import one_thread
 from wildctc.training.lost import Lost
 from wildctc.training.settings import SpecAugmentConfig
 from wildctc.training.targets import Example
@@ -56,6 +56,7 @@ class Batch:
         groups: (N,) the group of each utterance, whose noise rates it has; on the CPU.
         graphs: The graph of each transcript; None if no utterance of the batch has alternatives.
         writings: All writings of each utterance, None for one that has no alternatives.
+        again: x with other masks, for CR-CTC; None without.
     """
 
     ids: list[str]
@@ -73,6 +74,7 @@ class Batch:
     groups: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     graphs: list[TranscriptGraph] | None = None
     writings: tuple[Writings | None, ...] = ()
+    again: torch.Tensor | None = None
 
     @property
     def transcripts(self) -> dict[str, Any]:
@@ -121,7 +123,7 @@ class Batch:
         if not rows:
             return replace(self, counts=False, missing=missing)
         keep = torch.tensor(rows)
-        fields = ("x", "x_lengths", "targets", "target_lengths", "words", "weights", "groups")
+        fields = ("x", "again", "x_lengths", "targets", "target_lengths", "words", "weights", "groups")
         tensors = {name: tensor[keep] for name in fields if (tensor := getattr(self, name)) is not None}
         ids, references = [self.ids[row] for row in rows], [self.references[row] for row in rows]
         writings = tuple(self.writings[row] for row in rows) if self.writings else ()
@@ -139,8 +141,8 @@ class Batch:
             The batch on the device.
         """
         x, targets, words = (t.to(device, non_blocking=True) for t in (self.x, self.targets, self.words))
-        weights = None if self.weights is None else self.weights.to(device, non_blocking=True)
-        return replace(self, x=x, targets=targets, words=words, weights=weights)
+        weights, again = (None if t is None else t.to(device, non_blocking=True) for t in (self.weights, self.again))
+        return replace(self, x=x, targets=targets, words=words, weights=weights, again=again)
 
 
 def seed_of(*numbers: int) -> int:
@@ -204,23 +206,25 @@ class Batches(Dataset[Batch | WildCTCError]):
         parts: Into how many parts each batch is cut.
         lost: Records utterances whose features cannot be read; None makes them an error.
         round: The round in which they are recorded.
+        copies: 2 for CR-CTC: each batch has its features twice, with different masks.
     """
 
     def __init__(
         self,
         examples: Sequence[Example],
         plan: Sequence[Sequence[int]],
-        cache: FeatureCache,
+        cache: GivesFeatures,
         stats: FeatureStats,
         augment: SpecAugmentConfig | None = None,
         key: tuple[int, ...] = (),
         parts: int = 1,
         lost: Lost | None = None,
         round: int = 0,
+        copies: int = 1,
     ) -> None:
         self.examples, self.plan, self.cache, self.stats = examples, plan, cache, stats
         self.augment, self.key, self.parts = augment, key, parts
-        self.lost, self.round = lost, round
+        self.lost, self.round, self.copies = lost, round, copies
         self.left_out = lost.until(round) if lost else frozenset()
 
     def __len__(self) -> int:
@@ -256,8 +260,9 @@ class Batches(Dataset[Batch | WildCTCError]):
         batch = replace(collate(examples, filled), seed=seed, counts=counts, lost=tuple(lost))
         if self.augment is not None:
             generator = torch.Generator().manual_seed(seed_of(*self.key, number))
-            x = spec_augment(batch.x, batch.x_lengths, generator, **asdict(self.augment), rows=rows)
-            batch = replace(batch, x=x)
+            given = asdict(self.augment) | {"rows": rows}
+            x, *again = spec_augment_copies(batch.x, batch.x_lengths, generator, self.copies, **given)
+            batch = replace(batch, x=x, again=again[0] if again else None)
         there = [row for row, x in enumerate(features) if x is not None]
         return batch if len(there) == len(features) else batch.only(there)
 

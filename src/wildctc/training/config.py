@@ -2,6 +2,9 @@
 
 Both sources use `apply`. A wrong key or a value of the wrong type therefore gives the same error in both, and a recipe
 cannot contain a setting that nothing reads.
+
+jsonargparse would do much of this, and was tried (4.53): a misspelled setting gets "unrecognized arguments" and no
+"did you mean", `--data.speeds 0.9 1.0` is refused, and its help does not show what a field says about itself.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ _FREE_ON_RESUME = {
 # Settings where 0 switches something off. All other numbers, except those of a schedule, must be greater.
 _MAY_BE_ZERO = (
     "seed", "data.max_bad", "data.workers", "data.feature_workers", "encoder.dropout", "spec_augment.",
-    "optimizer.warmup_steps", "optimizer.weight_decay", "training.ctc_epochs",
+    "optimizer.warmup_steps", "optimizer.weight_decay", "training.ctc_epochs", "label_smoothing.weight",
+    "cr_ctc.weight",
 )  # fmt: skip
 
 
@@ -81,8 +85,9 @@ def settings_help() -> str:
     width = max(len(setting) for setting, _ in rows)
     lines = [f"  {setting:<{width}}  {about}" for setting, about in rows]
     recipes = textwrap.fill(f"RECIPE is a YAML file or one of: {', '.join(shipped_recipes())}", 100)
+    criteria = textwrap.fill(f"Criteria: {', '.join(CRITERIA)}", 100)
     return f"""{recipes}
-Criteria: {", ".join(CRITERIA)}
+{criteria}
 
 Settings and their defaults, which a recipe changes and the command line overrides:
 {chr(10).join(lines)}"""
@@ -293,6 +298,15 @@ def validate(config: Config) -> None:
         raise WildCTCError(
             f"training.ctc_epochs ({config.training.ctc_epochs}) must be less than training.epochs "
             f"({config.training.epochs}): nothing would be trained with the criterion; lower --training.ctc_epochs"
+        )
+    for key, share in (("label_smoothing", config.label_smoothing), ("inter_ctc", config.inter_ctc)):
+        if share.weight >= 1:
+            raise WildCTCError(f"{key}.weight is a share of the loss, less than 1, got {share.weight}")
+    layers = config.inter_ctc.layers or []
+    if layers != sorted({layer for layer in layers if 1 <= layer < config.encoder.blocks}):
+        raise WildCTCError(
+            f"inter_ctc.layers must be ascending and from 1 to encoder.blocks − 1 = {config.encoder.blocks - 1}, got "
+            f"{' '.join(map(str, layers))}"
         )
     if config.encoder.subsampling not in (1, 2, 4):
         raise WildCTCError(f"encoder.subsampling must be 1, 2 or 4, got {config.encoder.subsampling}")

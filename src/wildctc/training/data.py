@@ -19,14 +19,16 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from wildctc.audio.sound_files import check_audio
+from wildctc.claims import one_thread
 from wildctc.cores import available_cores
 from wildctc.corpora.manifest import load_manifest
 from wildctc.corpora.preparation import Rejects
+from wildctc.corpora.shards import are_shards, is_address, load_shards
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.criteria import Criterion
 from wildctc.distributed import ALONE, Processes
 from wildctc.errors import WildCTCError
-from wildctc.features.cache import FeatureCache
+from wildctc.features.cache import FeatureCache, GivesFeatures
 from wildctc.features.stats import FeatureStats
 from wildctc.files import write_text
 from wildctc.progress import RealTime, progress
@@ -38,26 +40,49 @@ from wildctc.training.settings import DataConfig
 from wildctc.training.targets import Example, make_reader, make_target, texts_to_learn, too_long
 
 _log = logging.getLogger(__name__)
-_STATS_FROM = 2000  # utterances; more hardly change a mean
+STATS_FROM = 2000  # utterances; more hardly change a mean
 _WORTH_A_PROCESS = 50  # utterances: with fewer, a further process takes longer to start than it saves
 
 
-def find_manifest(config: DataConfig, split: str) -> Path:
-    """Find a manifest.
+def find_shards(config: DataConfig, split: str) -> str | None:
+    """Find the shards of a split.
 
     Args:
         config: The settings of the data.
         split: "train" or "dev".
 
     Returns:
-        Its path.
+        Their folder or address; None if the split is a manifest.
+    """
+    name = getattr(config, split)
+    if is_address(name):
+        return str(name)
+    if is_address(config.dir) and not Path(name).is_absolute():
+        return f"{config.dir.rstrip('/')}/{name}"
+    path = Path(config.dir) / name
+    return str(path) if are_shards(path) else None
+
+
+def find_manifest(config: DataConfig, split: str) -> Path | str:
+    """Find a manifest, or shards.
+
+    Args:
+        config: The settings of the data.
+        split: "train" or "dev".
+
+    Returns:
+        Its path, or the folder or address of shards.
 
     Raises:
         WildCTCError: It does not exist.
     """
+    if (shards := find_shards(config, split)) is not None:
+        return shards
     path = Path(config.dir) / getattr(config, split)
     if not path.exists():
         raise WildCTCError(f"no manifest {path}: make it with `wildctc prepare`, or set --data.dir to its folder")
+    if path.is_dir():
+        raise WildCTCError(f"{path} is a folder without shards: make them with `wildctc pack`, or name a manifest")
     return path
 
 
@@ -72,6 +97,8 @@ def read_split(config: DataConfig, split: str) -> list[Utterance]:
         The utterances.
     """
     path = find_manifest(config, split)
+    if find_shards(config, split) is not None:
+        return load_shards(path, audio_root=config.audio_root)
     utterances = load_manifest(path, audio_root=config.audio_root)
     if len({u.split for u in utterances}) > 1:
         utterances = load_manifest(path, split, config.audio_root)
@@ -106,8 +133,34 @@ def make_units(config: DataConfig, utterances: Sequence[Utterance]) -> Units:
     Returns:
         Characters, SentencePiece pieces or phones.
     """
+    return units_of_texts(config, learned_texts(config, utterances))
+
+
+def learned_texts(config: DataConfig, utterances: Sequence[Utterance]) -> list[str]:
+    """Give the texts that units are learned from.
+
+    Args:
+        config: The settings of the data.
+        utterances: Training utterances.
+
+    Returns:
+        Their texts, with each alternative.
+    """
+    found = read_transcripts(utterances, make_reader(config)).values()
+    return [text for transcript in found for text in texts_to_learn(transcript)]
+
+
+def units_of_texts(config: DataConfig, texts: Sequence[str]) -> Units:
+    """Make the units of texts. The same texts give the same units.
+
+    Args:
+        config: The settings of the data.
+        texts: The texts.
+
+    Returns:
+        Characters, SentencePiece pieces or phones.
+    """
     reader = make_reader(config)
-    texts = [text for found in read_transcripts(utterances, reader).values() for text in texts_to_learn(found)]
     if config.units == "characters":
         return CharUnits.train(texts, reader.normalizer)
     if config.units == "phones":
@@ -149,7 +202,7 @@ def usable(
     found = read_transcripts(utterances, make_reader(config))
     targets = {u.id: t for u in utterances if (t := _target(u, found[u.id], units, rejects)) is not None}
     readable = [u for u in utterances if u.id in targets]
-    workers = _feature_workers(config, len(readable))
+    workers = feature_workers(config, len(readable))
     frames = _scan_once(record, readable, cache, speeds, workers, rejects, processes)
     heard = [u for u in readable if u.id in frames]
     short = too_long(heard, targets, frames, speeds, output_lengths, rejects) if heard else set()
@@ -222,8 +275,8 @@ def report_alternatives(train: Sequence[Example], dev: Sequence[Example]) -> Non
         _log.info("transcripts with alternatives: %d for training, %d for validation", *having)
 
 
-def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureStats:
-    """Compute mean and variance of the features, from at most `_STATS_FROM` utterances, evenly spaced.
+def feature_stats(examples: Sequence[Example], cache: GivesFeatures) -> FeatureStats:
+    """Compute mean and variance of the features, from at most `STATS_FROM` utterances, evenly spaced.
 
     Args:
         examples: The training examples.
@@ -233,13 +286,21 @@ def feature_stats(examples: Sequence[Example], cache: FeatureCache) -> FeatureSt
         The statistics.
     """
     originals = [e for e in examples if e.speed == 1.0] or list(examples)
-    some = originals[:: -(-len(originals) // _STATS_FROM)]
+    some = originals[:: -(-len(originals) // STATS_FROM)]
     bar = progress(some, desc="statistics of the features", unit="utt", leave=False)
     return FeatureStats.compute(cache.get(e.utterance, e.speed) for e in bar)
 
 
-def _feature_workers(config: DataConfig, utterances: int) -> int:
-    """How many processes compute features; `data.workers` is about batches, which mostly need none."""
+def feature_workers(config: DataConfig, utterances: int) -> int:
+    """Choose how many processes compute features; `data.workers` is about batches, which mostly need none.
+
+    Args:
+        config: The settings of the data.
+        utterances: How many utterances there are.
+
+    Returns:
+        The number of processes; 0: this one does it.
+    """
     if config.feature_workers is not None:
         return config.feature_workers
     if config.workers == 0 and torch.cuda.is_available():
@@ -415,12 +476,3 @@ def _on_one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def one_thread(worker: int) -> None:
-    """Use one thread in a data-loading process, so that it does not compete with the training step for the cores.
-
-    Args:
-        worker: The number of the process, which DataLoader passes.
-    """
-    torch.set_num_threads(1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,7 +64,7 @@ class DivergenceWatch:
         self.in_a_row, self.warned, self.whole_epoch = 0, False, True
         self.last: _Collapse | None = None
 
-    def numbers(self, step: int, loss: float, norm: float, ids: list[str]) -> None:
+    def numbers(self, step: int, loss: float, norm: float, ids: Sequence[str]) -> None:
         """Stop at a loss or a gradient that is not finite.
 
         Args:

@@ -11,20 +11,21 @@ import torch
 
 from wildctc.corpora.utterance import Utterance
 from wildctc.criteria import Criterion
+from wildctc.errors import WildCTCError
 from wildctc.features.cache import FeatureCache
 from wildctc.features.front_end import FrontEnd
-from wildctc.lattice.functional import wildcard_ctc_loss
 from wildctc.progress import duration
 from wildctc.recognizer.model import Recognizer
 from wildctc.scoring.transcripts import read_transcripts
 from wildctc.training.batches import Batch, collate, plan_batches
 from wildctc.training.build import encoder_settings, find_device, make_criterion
 from wildctc.training.config import validate
-from wildctc.training.data import make_units, read_split
+from wildctc.training.data import find_shards, make_units, read_split
 from wildctc.training.evaluation import evaluate
-from wildctc.training.loop import TRAIN_SAMPLE
+from wildctc.training.objective import Objective, TrainedNetwork
 from wildctc.training.reports import WEIGHTS
 from wildctc.training.settings import Config
+from wildctc.training.steps import TRAIN_SAMPLE
 from wildctc.training.targets import Example, make_reader, make_target
 
 _SOUND = 10  # seconds of audio on which the front end is timed
@@ -61,6 +62,10 @@ def rehearse(config: Config, trunk: bool = False) -> str:
     """
     validate(config)
     device, criterion, data = find_device(config.training.device), make_criterion(config), config.data
+    if find_shards(data, "train") is not None:
+        raise WildCTCError(
+            "--dry-run reads all of a manifest and does not work with shards; try it with a small manifest"
+        )
     train = [u for u in read_split(data, "train") if u.duration <= data.max_duration]
     dev = read_split(data, "dev")
     model = Recognizer(asdict(config.features), encoder_settings(config), make_units(data, train))
@@ -127,16 +132,18 @@ def _estimate(
     train, dev = batches
     batch = _made_up(sorted(train, key=_padded)[len(train) // 2], model)
     frames = batch.x.shape[0] * batch.x.shape[1]
+    objective = Objective(config)
+    network = TrainedNetwork(model, objective.blocks)
+    batch = replace(batch, again=batch.x if objective.copies == 2 else None)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-9)
 
     def step() -> None:
         model.train()
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(batch.x.device.type, torch.bfloat16, enabled=config.training.precision == "bfloat16"):
-            logits, lengths = model(batch.x, batch.x_lengths)
-        given = {"input_lengths": lengths, **batch.transcripts, "wildcards": batch.weigh(criterion.wildcards)}
-        loss = wildcard_ctc_loss(logits.float().transpose(0, 1), reduction="mean", zero_infinity=True, **given)
-        loss.backward()
+            logits, lengths = network(*objective.inputs(batch))
+        found = objective([x.float() for x in logits], lengths, batch, criterion.wildcards)
+        found.total.backward()
         optimizer.step()
 
     def validate_once() -> None:

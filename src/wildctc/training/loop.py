@@ -11,7 +11,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -21,33 +21,34 @@ import torch
 
 from wildctc.distributed import ALONE, Processes, average_statistics, in_parallel, process_group
 from wildctc.errors import WildCTCError
+from wildctc.features.cache import GivesFeatures
 from wildctc.files import make_folder, only_one, remove_parts, write_atomically, write_text
 from wildctc.lattice.arcs import Wildcards
-from wildctc.lattice.functional import wildcard_ctc_loss
 from wildctc.lattice.noise import NoiseRates
 from wildctc.logs import start_log
 from wildctc.progress import progress
-from wildctc.training.batches import Batch, Batches, parts_for, plan_batches
+from wildctc.training.batches import Batch, Batches, plan_batches
 from wildctc.training.build import find_device, make_criterion
-from wildctc.training.checkpoints import Checkpoints, average, holds, resumed_parts
+from wildctc.training.checkpoints import Checkpoints, average, holds
 from wildctc.training.config import to_yaml, validate
 from wildctc.training.data import find_manifest
 from wildctc.training.divergence import DivergenceWatch, check_model
 from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
 from wildctc.training.extension import check_same_run, earlier_lengths, length_at
 from wildctc.training.lr_schedule import learning_rate
-from wildctc.training.noise import CountedArcs, group_examples, percentages, share_counts
+from wildctc.training.noise import CountedArcs, percentages, share_counts
+from wildctc.training.objective import Objective, TrainedNetwork
 from wildctc.training.reports import WEIGHTS, Reports, model_card
 from wildctc.training.run_data import load_run_data
 from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder
 from wildctc.training.selection import best_epochs
 from wildctc.training.settings import Config
+from wildctc.training.steps import Position, Step
 from wildctc.training.targets import Example, make_reader
 from wildctc.training.wandb_sink import WeightsAndBiases
 from wildctc.training.warm_start import branch_off
 
 _log = logging.getLogger(__name__)
-TRAIN_SAMPLE = 100  # training utterances on which the bypass posterior is measured
 
 
 def train(config: Config, out: str | Path, trunk: str | Path | None = None, wandb: str | None = None) -> Path:
@@ -111,11 +112,8 @@ class Trainer:
             raise WildCTCError(f"training.device {self.device} is one device for {processes.size} processes; try auto")
         self.criterion = make_criterion(config)
         data = load_run_data(config, run, self.criterion, processes)
-        self.cache, self.model, self.train, self.dev = data.cache, data.model.to(self.device), data.train, data.dev
-        self.data, self.lost, self.hours = data.digest, data.lost, data.hours
-        if config.rates.by is not None:
-            self.train, groups = group_examples(self.train, config.rates.by)
-            self.criterion.group_by(groups)
+        self.cache, self.model, self.dev = data.cache, data.model.to(self.device), data.dev
+        self.data, self.lost, self.hours, self.steps = data.digest, data.lost, data.hours, data.steps
         self.optimizer = torch.optim.Adam(
             self.model.parameters(),
             lr=config.optimizer.lr,
@@ -123,11 +121,13 @@ class Trainer:
             weight_decay=config.optimizer.weight_decay,
         )
         self.lengths = [*earlier_lengths(run), config.training.epochs]
-        self.steps_per_epoch = len(self._groups(1))  # epochs differ by a step at most
-        self.parts = parts_for(config.optimizer.accumulate, processes.size)
+        self.parts = self.steps.parts(processes.size)
         self.checkpoints = Checkpoints(checkpoint_folder(run), writes=processes.first)
         self.epoch, self.group, self.step = 1, 0, 0  # the next optimiser step: `group` of `epoch`
+        self.places: Any = None  # of the streams of shards
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0  # of this epoch so far
+        self.objective = Objective(config)
+        self.part_sums = dict.fromkeys(self.objective.names, 0.0)  # of this epoch so far
         self.history: list[Metrics] = []
         self.spent = {"loss": 0.0, "data": 0.0, "all": 0.0}  # seconds of training steps in this session
         if processes.first:
@@ -135,7 +135,8 @@ class Trainer:
         self.watch = DivergenceWatch(self.criterion, config.training.ctc_epochs, processes)
         self._restore()
         self.stats = self.model.stats
-        self.parallel = in_parallel(self.model) if processes.size > 1 else None
+        self.network = TrainedNetwork(self.model, self.objective.blocks)
+        self.parallel = in_parallel(self.network) if processes.size > 1 else None
 
     # ------------------------------------------------------------------------------------------------------- set-up
 
@@ -146,10 +147,12 @@ class Trainer:
         state = self.checkpoints.restore(path, self.model, self.optimizer, self.model.units.fingerprint())
         if state["data"] != self.data:
             raise WildCTCError(f"{self.run_folder}: the data has changed since the run started; choose another --out")
-        self.parts = resumed_parts(state, self.config.optimizer.accumulate, self.processes.size)
         self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
+        self.places = state.get("places")
+        self.parts = self.steps.resumed_parts(state, self.processes.size)
         self.loss_sum, self.utterances, self.seconds = state["loss_sum"], state["utterances"], state["seconds"]
         self.history, self.watch.collapsed_epochs = state["history"], state["collapsed_epochs"]
+        self.part_sums |= state.get("part_sums", {})  # older checkpoints have none
         try:
             self.criterion.load_state_dict(state["criterion"])
         except ValueError as error:
@@ -166,8 +169,10 @@ class Trainer:
             "utterances": self.utterances, "seconds": self.seconds, "history": self.history,
             "criterion": self.criterion.state_dict(), "collapsed_epochs": self.watch.collapsed_epochs,
             "data": self.data, "units": self.model.units.fingerprint(), "processes": self.processes.size,
-            "parts": self.parts,
+            "parts": self.parts, "part_sums": self.part_sums,
         }  # fmt: skip
+        if (places := self.steps.places()) is not None:
+            state["places"] = places
         self.checkpoints.save(self.model, self.optimizer, state)
 
     # ------------------------------------------------------------------------------------------------------- epochs
@@ -186,7 +191,7 @@ class Trainer:
         if self.processes.first:
             sink = WeightsAndBiases(wandb, self.run_folder, asdict(self.config)) if wandb else None
             reports = Reports(self.run_folder, self.history, sink)
-        with progress(total=self.lengths[-1] * self.steps_per_epoch, initial=self.step, unit="step") as bar:
+        with progress(total=self.lengths[-1] * self.steps.per_epoch, initial=self.step, unit="step") as bar:
             while not self._finished():
                 self._train_epoch(bar)
                 self._end_epoch()
@@ -216,67 +221,57 @@ class Trainer:
 
     def _train_epoch(self, bar: Any) -> None:
         """Take all steps of an epoch, with checkpoints in between."""
-        # the rest of the epoch's batches: a resumed run starts in the middle
-        groups = self._groups(self.epoch)
-        plan = [batch for group in groups for batch in group]
-        start = sum(map(len, groups[: self.group]))
-        key = (self.config.seed, self.epoch)
-        augment, round = self.config.spec_augment, 2 * self.epoch
-        batches = Batches(self.train, plan, self.cache, self.stats, augment, key, self.parts, self.lost["train"], round)
-        together = self.config.optimizer.accumulate
-        loader = batches.loader(start, self.config.data.workers, self.processes, together)
         self.model.train()
         begun = time.perf_counter()
-        for group in groups[self.group :]:
-            loss = self._step(loader, group)
+        position = Position(self.epoch, self.group, self.places)
+        for step in self.steps.epoch(position, self.stats, self.parts):
+            loss = self._step(step)
             self.group += 1
             bar.update()
             bar.set_postfix(epoch=self.epoch, loss=f"{loss:.2f}", refresh=False)
-            if self.step % self.config.training.checkpoint_steps == 0 and self.group < len(groups):
+            if self.step % self.config.training.checkpoint_steps == 0 and not step.last:
                 now = time.perf_counter()
                 self.seconds, begun = self.seconds + now - begun, now
                 average_statistics(self.model, self.processes)
                 self._save()
+        self.places = None
         average_statistics(self.model, self.processes)
         self.seconds += time.perf_counter() - begun
 
-    def _groups(self, epoch: int) -> list[list[list[int]]]:
-        """The batches of an epoch, in groups: a group makes one optimiser step."""
-        data = self.config.data
-        budget = int(data.batch_seconds * self.cache.front_end.frame_rate)
-        plan = plan_batches([e.frames for e in self.train], budget, self.config.seed, epoch)
-        size = self.config.optimizer.accumulate
-        return [plan[i : i + size] for i in range(0, len(plan), size)]
-
-    def _step(self, loader: Iterator[Batch], group: list[list[int]]) -> float:
-        """Take one optimiser step over a group of batches; returns the loss, a mean over the group's utterances."""
+    def _step(self, step: Step) -> float:
+        """Take one optimiser step; returns the loss, a mean over its utterances."""
         begun = time.perf_counter()
-        count = sum(map(len, group))
+        count = step.count
         self.step += 1
-        # forward and backward over this process's share of the group
+        # forward and backward over this process's share
         self.optimizer.zero_grad(set_to_none=True)
-        loss = missing = 0.0
-        shares = -(-len(group) * self.parts // self.processes.size)  # the same number in every process
-        for share in range(shares):
+        missing, sums = 0.0, [0.0] * (1 + len(self.part_sums))
+        for share in range(step.shares):
             waited = time.perf_counter()
-            batch = next(loader).to(self.device)
+            batch = next(step.batches).to(self.device)
             self.spent["data"] += time.perf_counter() - waited
             torch.manual_seed(batch.seed)  # dropout
-            loss += self._backward(batch, count, last=share == shares - 1)
+            values = self._backward(batch, count, last=share == step.shares - 1)
+            sums = [a + b for a, b in zip(sums, values, strict=True)]
             missing += batch.missing
         # clip, check and update
-        loss, missing = self.processes.sum([loss, missing])
+        missing, loss, *parts = self.processes.sum([missing, *sums])
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip))
-        self.watch.numbers(self.step, loss, norm, [self.train[i].utterance.id for batch in group for i in batch])
+        self.watch.numbers(self.step, loss, norm, step.ids)
         self._set_rate()
         self.optimizer.step()
         self.loss_sum += loss * count
+        for name, part in zip(self.part_sums, parts, strict=True):
+            self.part_sums[name] += part * count
         self.utterances += count - int(missing)
-        self.spent["all"] += time.perf_counter() - begun
+        self.spent["data"] += step.waited
+        self.spent["all"] += step.waited + time.perf_counter() - begun
         return loss
 
-    def _backward(self, batch: Batch, count: int, last: bool) -> float:
+    def _backward(self, batch: Batch, count: int, last: bool) -> list[float]:
         """Add the gradient of a batch's part of the loss: the sum over its utterances ÷ those of the whole step.
+
+        Returns the loss and its parts.
 
         last: whether it is the last batch of this process in this step; then the gradients of all processes are
             averaged.
@@ -286,30 +281,29 @@ class Trainer:
         )
         # encoder, forward
         with self.parallel.no_sync() if self.parallel and not last else nullcontext(), precision:
-            logits, lengths = (self.parallel or self.model)(batch.x, batch.x_lengths)
+            logits, lengths = (self.parallel or self.network)(*self.objective.inputs(batch))
         begun = time.perf_counter()
-        # Loss: forward and backward on a leaf, so that its time is separate from the encoder's.
-        leaf = logits.detach().float().requires_grad_()
+        # Loss: forward and backward on leaves, so that its time is separate from the encoder's.
+        leaves = [x.detach().float().requires_grad_() for x in logits]
         rates = None if self._plain else self.criterion.rates
         arcs = None if rates is None else CountedArcs(rates, batch)
-        weighted = {"wildcards": batch.weigh(self._wildcards)} if arcs is None else arcs.arcs
-        given = {"input_lengths": lengths, **batch.transcripts, **weighted}
-        loss = wildcard_ctc_loss(leaf.transpose(0, 1), reduction="sum", **given)
-        loss = (loss + (0.0 if arcs is None else arcs.constant)) * batch.counts / count
-        (loss * self.processes.size).backward()  # the processes average gradients, and we need the sum
+        found = self.objective(leaves, lengths, batch, self._wildcards, arcs)
+        share = batch.counts / count
+        # the processes average gradients, and we need the sum
+        (found.total * share * self.processes.size).backward()
         if arcs is not None and batch.counts:
-            arcs.count(count / self.processes.size)
+            arcs.count(count / self.processes.size / self.objective.criterion_share)
         self.spent["loss"] += time.perf_counter() - begun
         if not self._plain:
-            self.watch.arcs(self.step, leaf.transpose(0, 1), lengths, batch)
+            size = len(batch.ids)
+            self.watch.arcs(self.step, leaves[-1][:size].transpose(0, 1), lengths[:size], batch)
         # encoder, backward
-        assert leaf.grad is not None
-        logits.backward(leaf.grad.to(logits.dtype))
-        return float(loss.detach())
+        torch.autograd.backward(logits, [leaf.grad.to(x.dtype) for leaf, x in zip(leaves, logits, strict=True)])
+        return [share * value for value in (float(found.total.detach()), *found.values.values())]
 
     def _set_rate(self) -> None:
         o = self.config.optimizer
-        total = length_at(self.epoch, self.lengths) * self.steps_per_epoch
+        total = length_at(self.epoch, self.lengths) * self.steps.per_epoch
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, o.lr, o.warmup_steps, o.decay, total)
 
@@ -321,10 +315,10 @@ class Trainer:
         wildcards = self._wildcards
         found = self._evaluate_dev()
         self._relax(found)
-        sample = self.train[:: -(-len(self.train) // TRAIN_SAMPLE)]
         metrics: Metrics = {
             "epoch": self.epoch,
             "train_loss": self.loss_sum / self.utterances,
+            **{name: total / self.utterances for name, total in self.part_sums.items()},
             "valid_loss": found.loss,
             "valid_ctc_loss": found.ctc_loss,
             "valid_wer": found.wer,
@@ -333,8 +327,9 @@ class Trainer:
             "entropy": found.entropy,
             "entropy_smoothed": self.criterion.entropy_decay.smooth,
             **{name: getattr(wildcards, name) for name in WEIGHTS},
+            **({"star": getattr(wildcards, "star", None)} if self.criterion.settings.star is not None else {}),
             **(percentages(wildcards) if self.criterion.rates is not None else {}),
-            "bypass_posterior_train": bypass_posterior(self.model, self._in_order(sample, "train"), self.processes),
+            "bypass_posterior_train": bypass_posterior(self.model, self._sample(), self.processes),
             "bypass_posterior_dev": found.bypass_posterior,
             "seconds": round(self.seconds + time.perf_counter() - begun, 3),
         }
@@ -343,6 +338,7 @@ class Trainer:
         self.history.append(metrics)
         self.epoch, self.group = self.epoch + 1, 0
         self.loss_sum, self.utterances, self.seconds = 0.0, 0, 0.0
+        self.part_sums = dict.fromkeys(self.part_sums, 0.0)
         self._save()
         self._keep_trunk()
         self.checkpoints.keep(set(self._best()))
@@ -384,12 +380,15 @@ class Trainer:
         return best_epochs(self.history, t.select_by, t.ctc_epochs, t.average)
 
     def _evaluate_dev(self) -> Evaluation:
-        return evaluate(self.model, self._in_order(self.dev, "dev"), self._wildcards, self.processes)
+        return evaluate(self.model, self._in_order(self.dev, self.cache, "dev"), self._wildcards, self.processes)
 
-    def _in_order(self, examples: list[Example], split: str) -> Iterator[Batch]:
+    def _sample(self) -> Iterator[Batch]:
+        return self._in_order(self.steps.sample, self.steps.features, "train")
+
+    def _in_order(self, examples: Sequence[Example], features: GivesFeatures, split: str) -> Iterator[Batch]:
         budget = int(self.config.data.batch_seconds * self.cache.front_end.frame_rate)
         plan = self.processes.share(plan_batches([e.frames for e in examples], budget))
-        batches = Batches(examples, plan, self.cache, self.stats, lost=self.lost[split], round=2 * self.epoch + 1)
+        batches = Batches(examples, plan, features, self.stats, lost=self.lost[split], round=2 * self.epoch + 1)
         loader = batches.loader(workers=self.config.data.workers)
         return (batch.to(self.device) for batch in loader if batch.counts)
 

@@ -88,6 +88,13 @@ class CountedArcs:
         self.arcs: dict[str, Any] = {"wildcards": wildcards} | ({} if added is None else {"arc_weights": added})
         self.constant = float(constant.sum())
 
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """The same arguments, but gradients do not flow to them, so that they do not count."""
+        bypass, self_loop, word_bypass, added = (None if w is None else w.detach() for w in self._weights)
+        arcs = {"wildcards": Wildcards(bypass, self_loop, word_bypass, self.arcs["wildcards"].self_loop_at)}
+        return arcs | ({} if added is None else {"arc_weights": added})
+
     def count(self, scale: float) -> None:
         """Add the counts of the batch to the table, after the backward pass.
 

@@ -16,6 +16,7 @@ from typing import Any
 from wildctc.errors import MissingExtra
 from wildctc.files import make_folder, write_atomically, write_text, writing
 from wildctc.training.config import to_yaml
+from wildctc.training.objective import PARTS
 from wildctc.training.run_folder import METRICS, Metrics
 from wildctc.training.settings import Config
 from wildctc.training.wandb_sink import WeightsAndBiases
@@ -107,9 +108,9 @@ def draw_curves(history: list[Metrics]) -> bytes:
     rates = ("valid_wer", "valid_cer", "valid_deletions")
     noise = [name for name in history[-1] if name.endswith("_rate_percent")]
     panels = {
-        "loss": ("train_loss", "valid_loss", *(("valid_ctc_loss",) if own_loss else ())),
+        "loss": ("train_loss", *PARTS, "valid_loss", *(("valid_ctc_loss",) if own_loss else ())),
         "validation error rates (greedy)": rates,
-        **({"noise rates, percent": tuple(noise)} if noise else {"wildcard weights": WEIGHTS}),
+        **({"noise rates, percent": tuple(noise)} if noise else {"wildcard weights": (*WEIGHTS, "star")}),
         "entropy, bypass posterior": ("entropy", "bypass_posterior_train", "bypass_posterior_dev"),
     }
     with rc_context({"svg.hashsalt": "wildctc"}):  # the same curves give the same file
@@ -162,7 +163,8 @@ def model_card(
     entropy = "none" if last["entropy"] is None else f"{last['entropy']:.4f}"
     return f"""# Speech recogniser trained with WildCTC
 
-- Criterion: `{config.criterion}`; wildcard weights in the last epoch: {weights}; held-out predictive entropy: {entropy}
+- Criterion: `{config.criterion}`{_added(config)}
+- Wildcard weights in the last epoch: {weights}; held-out predictive entropy: {entropy}
 - Features: `{config.features.name}`; encoder: {e.kind}, {e.blocks} × {e.d_model}; units: {units}
 - Trained on {hours:.2f} h of speech (speeds: {speeds}) for {len(history)} epochs ({minutes:.0f} min){longer}
 - Weights: the average of epochs {chosen}, the best by validation {config.training.select_by}
@@ -176,6 +178,17 @@ Settings:
 ```yaml
 {to_yaml(config)}```
 """
+
+
+def _added(config: Config) -> str:
+    """What is added to the criterion's loss."""
+    layers = config.inter_ctc.layers or []
+    added = {
+        f"CR-CTC {config.cr_ctc.weight:g}": config.cr_ctc.weight,
+        f"InterCTC {config.inter_ctc.weight:g} after block {', '.join(map(str, layers))}": layers,
+        f"label smoothing {config.label_smoothing.weight:g}": config.label_smoothing.weight,
+    }
+    return "".join(f" + {name}" for name, there in added.items() if there)
 
 
 def _event_writer(folder: Path) -> Any:

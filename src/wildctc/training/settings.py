@@ -36,6 +36,9 @@ class DataConfig:
     max_duration: float = _setting(30.0, "seconds; longer utterances are not trained on: attention grows as the square")
     batch_seconds: float = _setting(120.0, "seconds of audio in a batch, with its padding")
     max_bad: float = _setting(0.01, "the share of unusable utterances above which the run stops")
+    window: int = _setting(10000, "shards only: utterances that are shuffled and grouped by length together")
+    lanes: int | None = _setting(None, "shards only: parts that are read side by side; null: one a process")
+    streams: int = _setting(1, "streams of a lane, each read by a process from its own shards (shards only)")
     workers: int = _setting(1, "processes that load data; 0: the training process does it")
     feature_workers: int | None = _setting(
         None, "processes that compute features before training; null: as many as there are cores"
@@ -103,6 +106,9 @@ class ScheduleConfig:
     epoch_scale: float | None = _setting(
         None, "epoch e counts as 1 + (e − 1)·epoch_scale: 30 ÷ epochs for other lengths"
     )
+    star: float | None = _setting(None, "★ as a share of the non-blank probability; null: its mean, or the criterion's")
+    star_final: float | None = _setting(None, "what this share approaches (stc only)")
+    star_half: float | None = _setting(None, "after how many epochs it is half-way there (stc only)")
 
 
 @dataclass
@@ -112,6 +118,30 @@ class RatesConfig:
     by: str | None = _setting(None, "a field of the manifest, such as speaker: each of its values has its own rates")
     start: float | None = _setting(None, "the first rates; null: 0.3 after epochs of plain CTC, 0.001 without")
     prior: float | None = _setting(None, "how many tokens, positions or words the prior is worth; null: 100")
+
+
+@dataclass
+class LabelSmoothingConfig:
+    """CTC with label smoothing: the outputs of each frame are drawn towards equal probabilities."""
+
+    weight: float = _setting(0.0, "its share of the loss, below 1, such as 0.05; 0: none")
+
+
+@dataclass
+class CRCTCConfig:
+    """CR-CTC: two copies of each batch with different masks, whose outputs shall agree."""
+
+    weight: float = _setting(0.0, "what the disagreement counts beside the loss, such as 0.2; 0: none, one copy")
+
+
+@dataclass
+class InterCTCConfig:
+    """InterCTC: the loss of inner blocks of the encoder, beside that of the last one."""
+
+    layers: list[int] | None = field(
+        default=None, metadata={"about": "the blocks, counted from 1, such as 6 or 3 6 9; null: none"}
+    )
+    weight: float = _setting(0.3, "the share of the loss that they have together, below 1")
 
 
 @dataclass
@@ -154,5 +184,8 @@ class Config:
     features: FeatureConfig = field(default_factory=FeatureConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)
+    label_smoothing: LabelSmoothingConfig = field(default_factory=LabelSmoothingConfig)
+    cr_ctc: CRCTCConfig = field(default_factory=CRCTCConfig)
+    inter_ctc: InterCTCConfig = field(default_factory=InterCTCConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)

@@ -6,6 +6,7 @@ const LATER = 1000; // milliseconds after which the texts are read that are not 
 class App {
   constructor(decisions, team) {
     this.row = null;
+    this.failed = false; // whether its data could not be read
     this.decisions = decisions;
     this.team = team;
     decisions.onchange = (ids) => this.changedElsewhere(ids);
@@ -110,7 +111,8 @@ class App {
   }
 
   choose(row) {
-    if (!row || row === this.row) return;
+    if (!row || (row === this.row && !this.failed)) return;
+    this.failed = false;
     this.player.stop();
     this.row = row;
     this.list.choose(row);
@@ -118,13 +120,22 @@ class App {
       .map((n) => n.toLocaleString("en"))
       .join(" of ");
     this.shown = this.detail.show(row, rank).then((shown) => shown && this.listening.begin());
-    this.shown.catch((error) => say(error.message));
+    this.shown.catch((error) => {
+      this.failed = row === this.row; // it can be chosen again
+      say(error.message);
+    });
   }
 
   // Do something with the chosen utterance as soon as it is shown: at once, if it is.
   whenShown(act) {
     if (!this.row || this.detail.detail) act();
     else this.shown.then(() => this.whenShown(act), () => {});
+  }
+
+  // Whether the chosen utterance is shown, so that it can be judged. Says so, if it is not.
+  isShown() {
+    if (!this.detail.detail) say("This utterance is not shown yet: nothing was decided. Press again when it is.");
+    return this.detail.detail !== null;
   }
 
   // The list is empty: nothing is shown, so nothing can be decided.
@@ -150,7 +161,7 @@ class App {
 
   // Make a decision and show the next utterance. The same decision once more only goes on.
   decide(name, reason) {
-    if (!this.detail.detail) return; // it is not shown yet
+    if (!this.isShown()) return;
     if (name === "fix") return this.detail.openEditor();
     const made = this.decisions.of(this.row);
     if (made?.decision !== name || (reason && made.reason !== reason)) return this.record({ decision: name, reason }, 1);
@@ -208,7 +219,7 @@ class App {
 
   record(decision, step) {
     const { row } = this;
-    if (!this.detail.detail) return; // what is not shown is not judged
+    if (!this.isShown()) return;
     const next = this.list.rows[this.list.chosen + step];
     const before = this.decisions.of(row);
     if (decision && before?.comment) decision = { ...decision, comment: before.comment };
@@ -226,7 +237,7 @@ class App {
   saveComment(comment) {
     const { row } = this;
     const made = this.decisions.of(row);
-    if (!this.detail.detail || (made?.comment ?? "") === comment) return;
+    if ((made?.comment ?? "") === comment || !this.isShown()) return;
     const { decision, fixed, reason } = made ?? { decision: "skip" };
     this.recordAll([[row, { decision, fixed, reason, comment }]], made ? "Comment stored." : "Skipped, with a comment.");
   }

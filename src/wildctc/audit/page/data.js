@@ -3,7 +3,7 @@
 "use strict";
 
 const KINDS = ["changed", "extra", "missing"];
-const KIND_NAMES = { changed: "changed", extra: "extra text", missing: "missing text" };
+const KIND_NAMES = { changed: "changed", extra: "extra", missing: "missing" };
 const KIND_SIGNS = { changed: "~", extra: "−", missing: "+" };
 
 const report = { info: null, rows: [], byId: new Map(), complete: false };
@@ -30,6 +30,8 @@ const wildctc = {
   },
 };
 
+const isServed = () => document.documentElement.dataset.server !== undefined;
+
 // Load a script from the report's folder. Resolves when it has run.
 function loadScript(address) {
   if (!underway.has(address)) underway.set(address, new Promise((resolve, reject) => {
@@ -42,7 +44,8 @@ function loadScript(address) {
     };
     script.onerror = () => {
       underway.delete(address);
-      reject(new Error(`${address} cannot be read: is the folder of the report complete?`));
+      const advice = isServed() ? "does the server still run" : "is the folder of the report complete";
+      reject(new Error(`${address} cannot be read: ${advice}? Choose the utterance again.`));
     };
     document.head.append(script);
   }));
@@ -124,11 +127,18 @@ async function loadDetail(row) {
   return {
     tokens: tokens.map(([begin, stop, start, end, bypass, heard]) => ({ begin, stop, start, end, bypass, heard })),
     sounds: sounds.map(([time, count, heard]) => ({ time, count, heard })), // sounds that are not written
-    peaks: Uint8Array.from(atob(peaks), (char) => char.charCodeAt(0)),
+    peaks: bytesOf(peaks),
     loudest,
     picture,
     file,
   };
+}
+
+function bytesOf(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
 }
 
 // CRC-32 of a text in UTF-16: tells whether a decision is about the transcript of this report, before that is read.

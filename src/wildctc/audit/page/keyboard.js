@@ -1,14 +1,15 @@
 // Keys outside of the editor: which key does what.
 "use strict";
 
-const ALWAYS = ["u", "U", "/", "?"]; // keys that need no utterance
 const REASONS = { b: "bad audio", w: "wrong speaker", i: "unintelligible", e: "nothing said" }; // of a skip, by key
 
 class Keyboard {
   constructor(app) {
     this.app = app;
     this.shortcuts = new Shortcuts();
-    this.actions = { ...this.moves(), ...this.sounds(), ...this.decisions() };
+    this.moving = this.moves(); // which needs no utterance
+    this.hearing = this.sounds();
+    this.judging = this.decisions();
     document.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -25,12 +26,23 @@ class Keyboard {
     if (detail.editing && isCharacter(event)) return detail.editor.text.focus();
     if (isCharacter(event) && !this.shortcuts.on) return;
     const name = keyName(event);
-    const action = this.actions[name] ?? (/^[1-9]$/.test(name) && (() => detail.takeByDigit(Number(name) - 1)));
+    const digit = /^[1-9]$/.test(name) && (() => detail.takeByDigit(Number(name) - 1));
+    const judge = this.judging[name] ?? digit;
+    const action = this.moving[name] ?? this.hearing[name] ?? judge;
     if (!action) return;
     event.preventDefault();
-    if (ALWAYS.includes(name)) action();
-    else if (this.app.row) this.app.whenShown(() => this.app.row && action());
-    else say("No utterance is chosen: the list is empty.");
+    if (this.moving[name]) action();
+    else this.actOnShown(action, judge);
+  }
+
+  // A key is about the utterance that is chosen when it is pressed. What it plays waits until that is shown; what it
+  // decides does not: nobody decides on what is not shown.
+  actOnShown(action, judges) {
+    const { app } = this;
+    const { row } = app;
+    if (!row) say("No utterance is chosen: the list is empty.");
+    else if (!judges) app.whenShown(() => app.row === row && action());
+    else if (app.isShown()) action();
   }
 
   keyInField(event, field) {
@@ -62,6 +74,8 @@ class Keyboard {
         byName("search").select();
       },
       "?": () => byName("about").showModal(),
+      u: () => app.undo(),
+      U: () => app.redo(),
     };
   }
 
@@ -102,8 +116,6 @@ class Keyboard {
       s: () => app.decide("skip"),
       h: () => app.detail.takeAll(),
       c: () => app.detail.comment.focus(),
-      u: () => app.undo(),
-      U: () => app.redo(),
       ...Object.fromEntries(skips),
     };
   }

@@ -14,9 +14,8 @@ function fraction(text) {
 
 class Team {
   constructor() {
-    const plan = document.documentElement.dataset.server;
-    this.served = plan !== undefined;
-    const { shares = {}, double = 0 } = plan ? JSON.parse(plan) : {};
+    this.served = isServed();
+    const { shares = {}, double = 0 } = JSON.parse(document.documentElement.dataset.server || "{}");
     this.shares = shares;
     this.double = double;
     try {

@@ -5,10 +5,7 @@ const EXCERPT = 160; // characters
 
 // Call back when the data of an utterance are there.
 function whenRead(row, act) {
-  loadDetail(row).then(act, (error) => {
-    row.failed = true;
-    say(error.message);
-  });
+  loadDetail(row).then(act, (error) => say(error.message));
 }
 
 // made: the decision, if there is one. begun: whether a fix was begun and not saved. me: this reviewer's name.
@@ -16,7 +13,7 @@ function showRow(element, row, made, begun, me) {
   element.querySelectorAll(".excerpt").forEach(unshade);
   const excerpt = make("div", { class: "excerpt", dir: "auto" });
   if (row.words) showTranscript(excerpt, row, excerptStart(row), () => null, EXCERPT);
-  else if (!row.failed) whenRead(row, () => element.row === row && showRow(element, row, made, begun, me));
+  else whenRead(row, () => element.row === row && showRow(element, row, made, begun, me));
   element.row = row;
   const speaker = speakerName(row);
   const worst = Math.max(...row.worst);

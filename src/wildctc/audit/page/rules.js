@@ -16,7 +16,7 @@ function ruleRow(id) {
 }
 
 const canBeVariant = ({ kind, written, heard }) =>
-  kind === "changed" && [written, heard].every((text) => text.trim() !== "" && !/\s/.test(text));
+  kind === "changed" && [written, heard].every((text) => text.trim() !== "");
 
 // The rules that hold: the newest about each finding. Returns [{kind, written, heard}, decision], the last made first.
 function rulesOf(decisions) {

@@ -12,8 +12,9 @@ class ServerStore {
     this.team = team;
     this.onstate = onstate;
     this.queue = new Map(); // key → change that is not confirmed
-    this.confirmed = new Set(); // numbers of changes that this window has made
-    this.last = 0; // the number of the last change that is known
+    this.numbers = new Map(); // id → number of this reviewer's last change that is known
+    this.last = 0; // the number of the last change of anybody that is known
+    this.polling = false;
     this.answers = true; // whether the server answers
     this.kept = true;
     this.unreadable = 0;
@@ -79,8 +80,8 @@ class ServerStore {
     const changes = [...this.queue.values()].slice(0, SERVER.batch);
     try {
       const answer = await this.request({ method: "POST", body: JSON.stringify(changes) });
-      for (const { key, number } of answer.rows) {
-        this.confirmed.add(number);
+      for (const { key, id, number } of answer.rows) {
+        this.isNews(id, number);
         this.queue.delete(key);
         this.store(key, null);
       }
@@ -93,16 +94,32 @@ class ServerStore {
     this.send();
   }
 
-  // Ask for what others, and other windows, have decided.
+  // Ask for what others, and other windows, have decided. One question at a time: answers are in the order of changes.
   async poll(live) {
-    const answer = await this.request({}, this.last ? `?after=${this.last}` : "");
+    if (this.polling) return;
+    this.polling = true;
+    try {
+      this.read(await this.request({}, this.last ? `?after=${this.last}` : ""), live);
+    } finally {
+      this.polling = false;
+    }
+  }
+
+  // Whether a change of this reviewer is later than what is known of the utterance.
+  isNews(id, number) {
+    if (number <= (this.numbers.get(id) ?? 0)) return false;
+    this.numbers.set(id, number);
+    return true;
+  }
+
+  read(answer, live) {
     this.last = answer.last;
     const { waiting } = this;
     for (const row of answer.rows) {
       const known = report.byId.get(row.id);
       const mine = row.reviewer === this.team.name;
       const about = isRuleId(row.id) || (known && isAbout(known, row.text));
-      if (this.confirmed.delete(row.number) || !about || (mine && waiting.has(row.id))) continue;
+      if (!about || (mine && (!this.isNews(row.id, row.number) || waiting.has(row.id)))) continue;
       const { decision, fixed, at, reviewer, reason, comment } = row;
       const made = { decision, fixed, at, reviewer, reason, comment };
       this.take(row.id, mine && !decision ? null : made, mine, live);

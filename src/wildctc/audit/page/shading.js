@@ -14,6 +14,8 @@ const highlights =
       })
     : null; // older browsers: words are shaded as a whole
 
+const BLOCK = 200; // words
+
 const segmenter = Intl.Segmenter ? new Intl.Segmenter(undefined, { granularity: "grapheme" }) : null;
 
 // The index of each grapheme cluster of a text, and the index after the last.
@@ -45,11 +47,13 @@ function shadesOf(row) {
 // Fill an element with the row's transcript, starting at the character `from`. Words are elements with `data-word`.
 // `before(number)` may return an element that is put before the word of this number (or at the end, if number is the
 // number of words).
-// Not much more than `length` characters are shown.
+// Not much more than `length` characters are shown. Long transcripts are shown in blocks, of which the browser lays out the
+// visible ones only.
 function showTranscript(element, row, from = 0, before = () => null, length = Infinity) {
   unshade(element);
   const nodes = []; // [text node, its first character in the transcript]
   const parts = from > 0 ? ["… "] : [];
+  const blocks = [];
   const addText = (begin, stop) => {
     const node = document.createTextNode(row.text.slice(begin, stop));
     nodes.push([node, begin]);
@@ -59,6 +63,7 @@ function showTranscript(element, row, from = 0, before = () => null, length = In
   row.words.forEach((word, number) => {
     if (word.begin < from || word.begin > from + length) return;
     if (word.begin > position) parts.push(addText(position, word.begin));
+    if (number % BLOCK === 0 && number > 0) blocks.push(block(parts.splice(0)));
     parts.push(before(number));
     const level = Math.min(9, Math.floor(10 * word.bypass));
     const span = make("span", { class: `word doubt-${level}`, "data-word": number }, addText(word.begin, word.stop));
@@ -68,9 +73,11 @@ function showTranscript(element, row, from = 0, before = () => null, length = In
   });
   if (position < row.text.length && length === Infinity) parts.push(addText(position, row.text.length));
   parts.push(before(row.words.length));
-  element.replaceChildren(...parts.filter(Boolean));
+  element.replaceChildren(...blocks, ...(blocks.length ? [block(parts)] : parts.filter(Boolean)));
   shade(element, row, nodes);
 }
+
+const block = (parts) => make("span", { class: "block" }, ...parts);
 
 function shade(element, row, nodes) {
   if (!highlights) return;

@@ -1,6 +1,6 @@
 // What decisions say about findings, and what follows for the others. A finding is right if the fix changes its words. From
 // the verdicts a logistic regression learns how probable it is that a finding is right, from its score and its kind.
-// `wildctc decisions calibrate` does the same (calibration.py).
+// `wildctc audit --calibrate` does the same (calibration.py).
 "use strict";
 
 const TOGETHER = "all: ", BULK = "bulk: "; // how the reason starts of a decision that was made on many utterances at once

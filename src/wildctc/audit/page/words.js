@@ -21,18 +21,20 @@ function commonWords(a, b) {
 function commonInBand(a, b) {
   const [n, m] = [a.length, b.length];
   const reach = Math.abs(n - m) + BAND;
-  const whole = m + 1 < 2 * reach + 1; // the band is all of it
-  const width = whole ? m + 1 : 2 * reach + 1;
-  const place = (i, j) => i * width + (whole ? j : j - i + reach);
+  const whole = m <= 2 * reach; // the band is all of it
+  // cell (i, j) is at i * step + j + first; cells outside of the band stay 0
+  const [width, step, first] = whole ? [m + 1, m + 1, 0] : [2 * reach + 3, 2 * reach + 2, reach + 1];
   const length = new Uint16Array((n + 1) * width);
-  const at = (i, j) => (j > m || j - i > reach || i - j > reach ? 0 : length[place(i, j)]);
   for (let i = n - 1; i >= 0; i--)
-    for (let j = Math.min(m - 1, i + reach); j >= Math.max(0, i - reach); j--)
-      length[place(i, j)] = a[i] === b[j] ? at(i + 1, j + 1) + 1 : Math.max(at(i + 1, j), at(i, j + 1));
+    for (let j = Math.min(m - 1, i + reach); j >= Math.max(0, i - reach); j--) {
+      const cell = i * step + j + first;
+      length[cell] = a[i] === b[j] ? length[cell + step + 1] + 1 : Math.max(length[cell + step], length[cell + 1]);
+    }
   const pairs = [];
   for (let i = 0, j = 0; i < n && j < m;) {
+    const cell = i * step + j + first;
     if (a[i] === b[j]) pairs.push([i++, j++]);
-    else if (at(i + 1, j) >= at(i, j + 1)) i++;
+    else if (length[cell + step] >= length[cell + 1]) i++;
     else j++;
   }
   return pairs;

@@ -1,0 +1,100 @@
+"""Is a model as good if it is trained on segments of a long recording, in place of the utterances it was made of?
+
+    python benchmarks/long_training.py MODEL SPEECH DATA --out DIR
+
+SPEECH has a `manifest.jsonl` and its audio (Harper Valley). DATA is what `wildctc prepare` made of a part of it, with
+which MODEL was trained. An hour of other utterances of its train speakers is joined to a recording, and its text is
+disturbed (long_recordings.py); `wildctc segment` cuts it with MODEL. The recipe is trained on
+
+  original  the utterances of that hour, with their own text
+  segments  what `segment` made of the recording and its disturbed text
+
+and each model decodes the test set of DATA. What is done is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from long_recordings import is_loud, make_recording
+
+from wildctc.audio.recordings import read_whole
+from wildctc.corpora.manifest import load_manifest
+from wildctc.corpora.subset import Subset
+from wildctc.files import make_folder, write_text
+from wildctc.json_lines import read_rows
+
+CASES = ("original", "segments")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("speech")
+    parser.add_argument("data")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--hours", type=float, default=1.0, help="of speech (default 1)")
+    parser.add_argument("--recipe", default="harper-valley")
+    parser.add_argument("--epochs", type=int, default=14, help="default 14")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, help="train these only")
+    options = parser.parse_args()
+    out = make_folder(Path(options.out))
+    if not (out / "joined" / "truth.json").exists():
+        join(options, out)
+    for case in options.cases:
+        if case == "segments" and not (out / "data" / case / "train.jsonl").exists():
+            segment(options, out)
+        train(options, out, case)
+    if options.cases == CASES:
+        wildctc("compare", *(out / "runs" / case for case in CASES))
+
+
+def wildctc(*words: object) -> None:
+    subprocess.run([sys.executable, "-m", "wildctc", *map(str, words)], check=True)
+
+
+def join(options: argparse.Namespace, out: Path) -> None:
+    taken = {u.id for u in load_manifest(str(Path(options.data) / "train.jsonl.gz"), None, None)}
+    rows = load_manifest(str(Path(options.speech) / "manifest.jsonl"), "train", None)
+    rows = [u for u in rows if u.id not in taken]
+    hour = [u for u in Subset(hours=options.hours).of(rows) if is_loud(read_whole(u.audio, 8000))]
+    hour.sort(key=lambda u: (u.speaker or "", u.id))
+    original = [{"id": u.id, "audio": str(u.audio.resolve()), "text": u.text, "duration": u.duration} for u in hour]
+    write_data(options, out, "original", original)
+    make_recording(hour, rows, out / "joined", options.seed)
+
+
+def segment(options: argparse.Namespace, out: Path) -> None:
+    joined = out / "joined"
+    wildctc("segment", options.model, joined / "recording.wav", joined / "text.txt", "-o", joined / "segments")
+    rows = [row for _, row in read_rows(joined / "segments" / "manifest.jsonl")]
+    write_data(options, out, "segments", [row | {"text": row["text"].replace(".", "")} for row in rows])
+
+
+def write_data(options: argparse.Namespace, out: Path, case: str, rows: list[dict[str, Any]]) -> None:
+    folder = make_folder(out / "data" / case)
+    for name, every in (("dev", 4), ("test", 1)):  # a quarter of dev is enough to choose epochs
+        lines = gzip.decompress((Path(options.data) / f"{name}.jsonl.gz").read_bytes()).decode().splitlines()
+        write_text(folder / f"{name}.jsonl", "".join(f"{line}\n" for line in lines[::every]))
+    write_text(folder / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def train(options: argparse.Namespace, out: Path, case: str) -> None:
+    data, run = out / "data" / case, out / "runs" / case / f"seed{options.seed}"
+    files = ["--data.dir", data, "--data.train", "train.jsonl", "--data.dev", "dev.jsonl"]
+    cache = out / "features"
+    files += ["--data.cache", cache, "--training.epochs", options.epochs, "--training.ctc_epochs", 0]
+    wildctc("train", options.recipe, *files, "--seed", options.seed, "--out", run)
+    if not (run / "hyp" / "test.jsonl").exists():
+        wildctc("decode", run, data / "test.jsonl", "--cache", cache, "--beam", 1)
+
+
+if __name__ == "__main__":
+    main()

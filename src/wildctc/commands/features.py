@@ -1,0 +1,30 @@
+"""`wildctc features`: its options are the settings of a recipe, as those of `wildctc train`."""
+
+from __future__ import annotations
+
+from wildctc.commands.options import Add
+from wildctc.errors import WildCTCError
+
+_USAGE = "usage: wildctc features RECIPE [--any.field VALUE …]   (the recipe and the settings of the run)"
+
+
+def register(add: Add) -> None:
+    add(
+        "features", lambda options: run([]), "Compute the features of a run's shards, alone or beside other machines."
+    )  # cli.main calls `run` with the words instead
+
+
+def run(words: list[str]) -> None:
+    """Take the recipe and its settings from the words, and compute what is missing."""
+    if {"-h", "--help"} & set(words):
+        print(f"{_USAGE}\n\nEvery call does what no other call is doing, and ends when all is done by somebody.")
+        return
+    if not words or words[0].startswith("--"):
+        raise WildCTCError("no recipe given (see wildctc features --help)")
+    from wildctc.training.config import apply_arguments, load_recipe
+
+    config = load_recipe(words[0])
+    apply_arguments(config, words[1:])
+    from wildctc.training.shard_data import compute_features_of
+
+    print(compute_features_of(config))
