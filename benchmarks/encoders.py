@@ -5,8 +5,12 @@
 Both compute the same numbers from the same weights (checked first, in evaluation mode). The straightforward one works
 on the padded batch with masks, (N, C, T) depthwise convolutions, softmax(QKᵀ + rel_shift) and torch's dropout. The two
 take turns; a cell is the least CPU time of several turns, since other processes may disturb any one of them.
+
+With --espnet the other one is ESPnet's own encoder, which takes its dependencies: E-Branchformer of 12 blocks of 256, a
+batch of 4 x 10 s.
 """
 
+import argparse
 import math
 import time
 from collections.abc import Callable
@@ -17,6 +21,7 @@ from torch import Tensor, nn
 
 from wildctc.encoders.blocks import Convolution, GatingMLP
 from wildctc.encoders.encoder import Encoder, make_encoder
+from wildctc.encoders.espnet import from_espnet
 from wildctc.encoders.layers import Attention, Dropout, Layout
 
 SMALL = {"d_model": 144, "blocks": 4, "ff_dim": 576, "input_dim": 288, "subsampling": 2, "subsampling_conv": "conv1d"}
@@ -165,8 +170,41 @@ def compare_parts() -> list[tuple[str, float, float]]:
     ]
 
 
+def compare_espnet(turns: int) -> tuple[float, float]:
+    """Seconds of a training step of ESPnet's E-Branchformer and of ours, with the same weights and the same numbers."""
+    from espnet2.asr.encoder.e_branchformer_encoder import EBranchformerEncoder
+
+    torch.manual_seed(0)
+    config = {"input_size": 80, "output_size": 256, "num_blocks": 12, "attention_heads": 4, "use_ffn": True}
+    config |= {"linear_units": 1024, "cgmlp_linear_units": 1024, "cgmlp_conv_kernel": 31, "merge_conv_kernel": 31}
+    config |= {"macaron_ffn": True, "rel_pos_type": "latest", "layer_drop_rate": 0.0, "ffn_activation_type": "swish"}
+    config |= {"attention_layer_type": "rel_selfattn", "pos_enc_layer_type": "rel_pos", "attention_dropout_rate": 0.1}
+    theirs = EBranchformerEncoder(**config)
+    x, lengths = torch.randn(4, 1000, 80), torch.linspace(800, 1000, 4).long()
+    with torch.no_grad():
+        same = from_espnet(config, theirs.state_dict(), pad_like_espnet=True)
+        assert (same(x, lengths)[0] - theirs.eval()(x, lengths)[0]).abs().max() < 1e-4
+    ours = from_espnet(config, theirs.state_dict())
+
+    def step(model: nn.Module) -> None:
+        model.train().zero_grad(set_to_none=True)
+        model(x, lengths)[0].sum().backward()
+
+    slow, fast = seconds(lambda: step(theirs), lambda: step(ours), turns=turns)
+    return slow, fast
+
+
 def main() -> None:
-    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--espnet", action="store_true", help="compare with ESPnet's own encoder")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=3, help="with --espnet")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.espnet:
+        slow, fast = compare_espnet(options.turns)
+        print(f"E-Branchformer, 12 x 256, 4 x 1000 frames: ESPnet {slow:.2f} s, ours {fast:.2f} s: {slow / fast:.2f}x")
+        return
     print(f"{'':16}{'size':30}{'batch':10}{'plain ms':>10}{'ours ms':>10}{'ratio':>8}")
     for kind in ("conformer", "e_branchformer"):
         extra = {"cgmlp_dim": 576} if kind == "e_branchformer" else {}

@@ -142,9 +142,14 @@ static void finish_gradient(const Graph<R>& g, int64_t outputs, int64_t blank, c
     for (; v + kWidth<R> <= outputs; v += kWidth<R>) store(out + v, load<Vector<R>>(out + v) * factor);
     for (; v < outputs; ++v) out[v] *= factor;
     out[blank] = plain(f.blank) * scale - static_cast<R>(n.blank * share);
-    for (int64_t k = band.begin; k < band.end; ++k) token_share[k] = static_cast<R>(token_count[k] * share);
     const int64_t last = band.end <= g.tokens ? band.end - 1 : g.tokens;
-    for (int64_t k = band.begin > 0 ? band.begin : 1; k <= last; ++k) out[g.label[k]] -= token_share[k];
+    const int64_t first = band.begin > 0 ? band.begin : 1;
+    if constexpr (sizeof(Count) == sizeof(R)) {
+        for (int64_t k = first; k <= last; ++k) out[g.label[k]] -= token_count[k] * share;
+    } else {  // by the vector
+        for (int64_t k = band.begin; k < band.end; ++k) token_share[k] = static_cast<R>(token_count[k] * share);
+        for (int64_t k = first; k <= last; ++k) out[g.label[k]] -= token_share[k];
+    }
 }
 
 }  // namespace
