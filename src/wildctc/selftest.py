@@ -252,9 +252,9 @@ def _check_graph_capture(backend: Backend, device: torch.device) -> Check:
         with torch.no_grad():
             logits.mul_(0.5)
         graph.replay()
-        replayed = [captured.clone(), gradient.clone()]  # type: ignore[union-attr]
+        replayed = [captured.clone(), gradient.clone()]
         again = [step(), logits.grad]
-        found = "yes" if all(torch.equal(a, b) for a, b in zip(replayed, again, strict=True)) else "no"  # type: ignore[arg-type]
+        found = "yes" if all(torch.equal(a, b) for a, b in zip(replayed, again, strict=True)) else "no"
     except RuntimeError as error:
         found = str(error).splitlines()[0]
     return Check("a CUDA graph of a step gives the same bits", found, "yes", found == "yes")

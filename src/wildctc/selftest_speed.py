@@ -129,7 +129,7 @@ def _contestants(
     targets = torch.randint(1, outputs, (size, tokens), generator=generator)
     words = torch.arange(tokens).div(5, rounding_mode="floor").expand(size, tokens).to(device)
     on_device = targets.to(device)
-    lengths = [torch.full((size,), length, device=device) for length in (frames, tokens)]
+    lengths = torch.full((size,), frames, device=device), torch.full((size,), tokens, device=device)
 
     def torchs() -> None:
         ctc_loss(logits.log_softmax(2), on_device, *lengths).backward()
@@ -149,7 +149,8 @@ def _contestants(
 def _cudnn(logits: Tensor, targets: Tensor, shape: Shape) -> Callable[[], None] | str:
     """torch takes cuDNN's loss for concatenated int32 targets on the host, if it can; `_use_cudnn_ctc_loss` says so."""
     flat = targets.reshape(-1).int()
-    lengths = [torch.full((shape.utterances,), length, dtype=torch.int32) for length in (shape.frames, shape.tokens)]
+    ones = torch.ones(shape.utterances, dtype=torch.int32)
+    lengths = ones * shape.frames, ones * shape.tokens
     try:
         usable = torch._use_cudnn_ctc_loss(logits.detach(), flat, lengths[0].tolist(), lengths[1].tolist(), 0)
     except (AttributeError, TypeError, RuntimeError) as error:
