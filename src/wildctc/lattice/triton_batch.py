@@ -282,7 +282,8 @@ def emissions(lattice: Lattice, graphs: Graphs, dtype: torch.dtype, tokens: bool
     """
     logits = lattice.logits
     length, size, outputs = logits.shape
-    found = [torch.empty(size, length, dtype=dtype, device=logits.device) for _ in range(4)]
+    shape = (size, length)
+    top, total, others, silence = (torch.empty(shape, dtype=dtype, device=logits.device) for _ in range(4))
     sounds = torch.empty(num_positions(lattice) * length if tokens else 0, dtype=dtype, device=logits.device)
     if length and size:
         columns = min(1024, power_above(outputs))
@@ -296,7 +297,10 @@ def emissions(lattice: Lattice, graphs: Graphs, dtype: torch.dtype, tokens: bool
             graphs.tokens,
             graphs.first,
             graphs.labels,
-            *found,
+            top,
+            total,
+            others,
+            silence,
             sounds,
             length,
             outputs,
@@ -307,7 +311,7 @@ def emissions(lattice: Lattice, graphs: Graphs, dtype: torch.dtype, tokens: bool
             COLUMNS=columns,
             PLACES=min(2048 // rows, power_above(longest_transcript(lattice) + 1)),
         )
-    return Emissions(*found, sounds)
+    return Emissions(top, total, others, silence, sounds)
 
 
 def log_others(lattice: Lattice, dtype: torch.dtype) -> Tensor:
