@@ -104,12 +104,13 @@ def forward(lattice: Lattice, keep: bool) -> Passed:
     cells = num_positions(lattice) * num_states(lattice) * (marks + 2)
     exponents = exponent_dtype(dtype)
 
-    def empty(count: int, of: torch.dtype) -> Tensor:
-        return torch.empty(count, dtype=of, device=logits.device)
+    def zeros(count: int, of: torch.dtype) -> Tensor:
+        # not every row is written, and what an operator returns must be the same each time
+        return torch.zeros(count, dtype=of, device=logits.device)
 
-    alphas = empty(cells, dtype), empty(cells, exponents)
-    betas = empty(cells if keep else 0, dtype), empty(cells if keep else 0, exponents)
-    mantissas, scale = empty(size, dtype), empty(size, exponents)
+    alphas = zeros(cells, dtype), zeros(cells, exponents)
+    betas = zeros(cells if keep else 0, dtype), zeros(cells if keep else 0, exponents)
+    mantissas, scale = zeros(size, dtype), zeros(size, exponents)
     with torch.cuda.device_of(logits):
         graphs = pack(lattice, dtype, scaled=True)
         emitted = emissions(lattice, graphs, dtype, tokens=True)
@@ -137,7 +138,7 @@ def forward(lattice: Lattice, keep: bool) -> Passed:
     likelihood = torch.where(scale < (-(2**58) if dtype == torch.float64 else -(2**26)), -math.inf, likelihood)
     likelihood = torch.where(graphs.readable == 0, math.nan, likelihood)
     losses = (emitted.total.sum(1, dtype=torch.float64) - likelihood).to(dtype)
-    states = (*alphas, *betas) if keep else (empty(0, dtype), empty(0, exponents), *betas)
+    states = (*alphas, *betas) if keep else (zeros(0, dtype), zeros(0, exponents), *betas)
     return Passed(losses, scale, states, graphs, emitted)
 
 

@@ -225,10 +225,10 @@ def pack(lattice: Lattice, dtype: torch.dtype, scaled: bool) -> Graphs:
         starts,
         starts.clamp(max=targets.numel()) + numbers,
         readable.to(torch.int32),
-        torch.empty(total, dtype=torch.int32, device=device),
-        torch.empty(3, total, dtype=dtype, device=device),
-        torch.empty(3, total if scaled else 0, dtype=exponent_dtype(dtype), device=device),
-        torch.empty(total, dtype=torch.int32, device=device),
+        torch.zeros(total, dtype=torch.int32, device=device),
+        torch.zeros(3, total, dtype=dtype, device=device),
+        torch.zeros(3, total if scaled else 0, dtype=exponent_dtype(dtype), device=device),
+        torch.zeros(total, dtype=torch.int32, device=device),
         torch.full((total,), -1, dtype=torch.int32, device=device),
     )
     weights: list[Any] = []
