@@ -160,7 +160,8 @@ def report(options: argparse.Namespace, out: Path) -> None:
     results = {"models": models(options, out), "audit": found, "clean": judge_clean(out)}
     write_text(out / "audit.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     write_text(out / "audit.md", markdown(results))
-    draw(results, out / "audit.svg")
+    if found:
+        draw(results, out / "audit.svg")
     print(markdown(results))
 
 
