@@ -167,7 +167,8 @@ def decided(folder: Path) -> None:
     assert shell("wildctc prepare jsonl speech/ data/mine", folder).returncode == 0
     first, second, *_ = read_rows(folder / "speech/manifest.jsonl")
     fix = {"id": first["id"], "decision": "fix", "text": first["text"], "fixed": "bad cafe"}
-    write_rows(folder / "report-decisions.jsonl", [fix, {**second, "decision": "accept"}])
+    rule = {"id": "finding\tchanged\tcafe\tcaffe", "decision": "variant", "text": "cafe", "fixed": "caffe"}
+    write_rows(folder / "report-decisions.jsonl", [fix, {**second, "decision": "accept"}, rule])
     write_rows(folder / "ann-decisions.jsonl", [fix | {"reviewer": "ann"}])
 
 

@@ -59,7 +59,7 @@ def test_every_experiment_of_the_paper_is_declared():
         "table3-conformer": 7,
         "figure2-tau": 9, "figure2-kappa": 6, "retune-otc-w": 13, "table4-disagreement": 63,
         "iban": 48, "iban-corrupted": 24, "iban-length": 12, "iban-whisper": 12, "harper-valley": 44,
-        "harper-valley-alternatives": 12,
+        "harper-valley-alternatives": 12, "harper-valley-baselines": 32,
     }  # fmt: skip
     for experiment in EXPERIMENTS.values():
         assert len(set(folders(experiment.runs))) == len(experiment.runs)
@@ -69,7 +69,7 @@ def test_every_experiment_of_the_paper_is_declared():
 def test_every_run_of_a_grid_has_settings_that_training_takes(name, tmp_path):
     site = Site(find_experiment(name), tmp_path)
     configs = [site.config(run) for run in site.experiment.runs]
-    known = set(CRITERIA) if name in ("iban", "harper-valley") else set(SEVEN)
+    known = set(CRITERIA) if name in ("iban", "harper-valley", "harper-valley-baselines") else set(SEVEN)
     assert {config.criterion for config in configs} <= known
     if not name.startswith(("iban", "harper-valley")):  # at a size for a CPU
         assert {config.training.epochs for config in configs} <= {30, 70}

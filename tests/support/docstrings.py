@@ -43,7 +43,7 @@ def _public(function: ast.FunctionDef) -> bool:
     """Not private; not a property, an override, an overload or a compiled kernel, which are described elsewhere."""
     decorators = " ".join(ast.unparse(decorator) for decorator in function.decorator_list)
     return not function.name.startswith("_") and not re.search(
-        r"property|setter|override|overload|jit|register_fake|abstractmethod", decorators
+        r"property|setter|override|overload|jit|register_fake|abstractmethod|inlined", decorators
     )
 
 

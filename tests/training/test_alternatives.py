@@ -180,11 +180,11 @@ def test_several_transcripts_by_manifest_or_by_file_are_the_same_graphs(recipe, 
         del row["text"]
     write_rows(recipe.parent / "train.jsonl", several)
     by_field = make_trainer(recipe, tmp_path / "two")
-    assert [str(e.graph) for e in by_field.train] == [str(e.graph) for e in by_file.train]
-    assert any(e.graph is not None for e in by_field.train)
-    assert all(a.weight == 0 for e in by_field.train if e.graph for a in e.graph.arcs)
+    assert [str(e.graph) for e in by_field.steps.examples] == [str(e.graph) for e in by_file.steps.examples]
+    assert any(e.graph is not None for e in by_field.steps.examples)
+    assert all(a.weight == 0 for e in by_field.steps.examples if e.graph for a in e.graph.arcs)
     by_share = make_trainer(recipe, tmp_path / "three", texts="shares")
-    weights = {a.weight for e in by_share.train if e.graph for a in e.graph.arcs}
+    weights = {a.weight for e in by_share.steps.examples if e.graph for a in e.graph.arcs}
     assert weights == {0.0, math.log(0.5)}
 
 

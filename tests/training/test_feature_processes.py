@@ -106,12 +106,12 @@ def test_features_are_computed_on_all_cores_whatever_loads_the_batches(monkeypat
     monkeypatch.setattr(data, "available_cores", lambda: 8)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = DataConfig(workers=0)
-    assert [data._feature_workers(config, n) for n in (0, 40, 100, 5000)] == [0, 0, 2, 8]
-    assert [data._feature_workers(replace(config, workers=12), n) for n in (40, 5000)] == [12, 12]
-    assert data._feature_workers(replace(config, feature_workers=3), 5000) == 3
-    assert data._feature_workers(replace(config, feature_workers=0), 5000) == 0
+    assert [data.feature_workers(config, n) for n in (0, 40, 100, 5000)] == [0, 0, 2, 8]
+    assert [data.feature_workers(replace(config, workers=12), n) for n in (40, 5000)] == [12, 12]
+    assert data.feature_workers(replace(config, feature_workers=3), 5000) == 3
+    assert data.feature_workers(replace(config, feature_workers=0), 5000) == 0
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert data._feature_workers(config, 5000) == 0  # in the training process, which has the GPU
+    assert data.feature_workers(config, 5000) == 0  # in the training process, which has the GPU
 
 
 def test_processes_of_torchrun_share_the_cores(monkeypatch):

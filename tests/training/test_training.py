@@ -537,7 +537,7 @@ def test_same_utterances_are_dropped_for_every_criterion(tmp_path):
     for criterion in ("ctc", "otc-tw"):
         config = quick(recipe, data__max_bad=0.5)
         config.criterion = criterion
-        kept.append([e.utterance.id for e in Trainer(config, tmp_path / criterion).train])
+        kept.append([e.utterance.id for e in Trainer(config, tmp_path / criterion).steps.examples])
     assert kept[0] == kept[1]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -106,7 +105,7 @@ def audio_state(path: Path) -> FileState:
         OSError: It is not there, or cannot be read.
     """
     member = find_member(path)
-    status = os.stat(path if member is None else member.archive)
+    status = (path if member is None else member.archive).stat()
     return FileState(status.st_mode, status.st_size if member is None else member.size, status.st_mtime_ns)
 
 
