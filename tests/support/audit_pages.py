@@ -53,7 +53,7 @@ class Window:
         self.page.on("request", lambda request: self.addresses.append(request.url))
 
     def open(self, report):
-        self.page.goto((report / "index.html").as_uri())
+        self.page.goto((report / "index.html").resolve().as_uri())
         self.wait()
 
     def forget(self):
