@@ -65,6 +65,7 @@ class Window:
     def wait(self):
         """Wait until the chosen utterance is shown with its details."""
         self.until("window.app && app.detail.detail !== null")
+        self.run("async () => { await window.app.shown?.catch(() => {}); }")  # its findings come last
 
     def until(self, condition):
         """Wait for a condition. Playwright's own waiting evaluates strings, which the page's policy forbids."""
