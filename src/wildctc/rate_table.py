@@ -67,6 +67,15 @@ class RateTable:
         self.events, self.chances = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
         self.last = torch.zeros((2, *shape), dtype=torch.float64)
 
+    def begin_at(self, corpus: Tensor) -> None:
+        """Set all rates.
+
+        Args:
+            corpus: (3,) the rates of the corpus, which all groups get; NaN for an absent family.
+        """
+        self.corpus = corpus.double()
+        self.rates = self.corpus.unsqueeze(1).expand(self.rates.shape).clone()
+
     def noise(self) -> NoiseRates:
         """Give the rates of the corpus.
 

@@ -120,8 +120,10 @@ def test_a_trunk_leaves_the_first_rates_to_the_new_run_which_are_high_after_plai
     assert go(small, tmp_path / "one", *plain, "--rates.start", "0.001", epochs=2) == 0
     trunk = ("--trunk", str(tmp_path / "one"))
     assert go(small, tmp_path / "two", *plain, *trunk, "--rates.by", "annotator", epochs=2) == 0
-    first, second = (read_metrics(tmp_path / name)[1]["word_rate_percent"] for name in ("one", "two"))
-    assert (round(first, 4), round(second, 4)) == (0.1, 30.0)
+    first, second = (read_metrics(tmp_path / name)[1] for name in ("one", "two"))
+    assert (round(first["word_rate_percent"], 4), round(second["word_rate_percent"], 4)) == (0.1, 30.0)
+    assert 0 < second["token_rate_percent"] < 30
+    assert 0 < second["unwritten_rate_percent"] < 30
 
 
 def test_rates_are_held_while_the_model_knows_little(small, tmp_path, capfd):

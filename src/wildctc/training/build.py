@@ -7,13 +7,9 @@ from typing import Any
 
 import torch
 
-from wildctc.criteria import CRITERIA, Criterion
+from wildctc.criteria import Criterion
 from wildctc.errors import WildCTCError
 from wildctc.training.settings import Config
-
-# Plain CTC has learned some of the errors as if they were speech. The first epoch with high rates unlearns them, and
-# its counts give the rates of the second (docs/noise-rates.md).
-_START_AFTER_PLAIN_CTC = 0.3
 
 
 def make_criterion(config: Config) -> Criterion:
@@ -28,10 +24,7 @@ def make_criterion(config: Config) -> Criterion:
     Raises:
         WildCTCError: There is no such criterion, or a setting is not valid for it.
     """
-    start, known = config.rates.start, CRITERIA.get(config.criterion)
-    if start is None and config.training.ctc_epochs and known is not None and known.schedule == "rates":
-        start = _START_AFTER_PLAIN_CTC
-    given = asdict(config.schedule) | {"rate": start, "prior": config.rates.prior}
+    given = asdict(config.schedule) | {"rate": config.rates.start, "prior": config.rates.prior}
     overrides = {k: v for k, v in given.items() if v is not None}
     try:
         criterion = Criterion(config.criterion, **overrides)

@@ -36,14 +36,14 @@ from wildctc.training.divergence import DivergenceWatch, check_model
 from wildctc.training.evaluation import Evaluation, bypass_posterior, evaluate
 from wildctc.training.extension import check_same_run, earlier_lengths, length_at
 from wildctc.training.lr_schedule import learning_rate
-from wildctc.training.noise import CountedArcs, percentages, share_counts
+from wildctc.training.noise import RATES_SAMPLE, CountedArcs, first_rates, percentages, share_counts
 from wildctc.training.objective import Objective, TrainedNetwork
 from wildctc.training.reports import WEIGHTS, Reports, model_card
 from wildctc.training.run_data import load_run_data
 from wildctc.training.run_folder import CONFIG, Metrics, checkpoint_folder
 from wildctc.training.selection import best_epochs
 from wildctc.training.settings import Config
-from wildctc.training.steps import Position, Step
+from wildctc.training.steps import TRAIN_SAMPLE, Position, Step
 from wildctc.training.targets import Example, make_reader
 from wildctc.training.wandb_sink import WeightsAndBiases
 from wildctc.training.warm_start import branch_off
@@ -121,6 +121,7 @@ class Trainer:
             weight_decay=config.optimizer.weight_decay,
         )
         self.lengths = [*earlier_lengths(run), config.training.epochs]
+        self.sample = self.steps.take(TRAIN_SAMPLE)
         self.parts = self.steps.parts(processes.size)
         self.checkpoints = Checkpoints(checkpoint_folder(run), writes=processes.first)
         self.epoch, self.group, self.step = 1, 0, 0  # the next optimiser step: `group` of `epoch`
@@ -221,6 +222,8 @@ class Trainer:
 
     def _train_epoch(self, bar: Any) -> None:
         """Take all steps of an epoch, with checkpoints in between."""
+        if self.epoch == self.config.training.ctc_epochs + 1 and self.group == 0:
+            self._measure_first_rates()
         self.model.train()
         begun = time.perf_counter()
         position = Position(self.epoch, self.group, self.places)
@@ -237,6 +240,14 @@ class Trainer:
         self.places = None
         average_statistics(self.model, self.processes)
         self.seconds += time.perf_counter() - begun
+
+    def _measure_first_rates(self) -> None:
+        """Let noise rates begin where the model that plain CTC has trained finds them, unless a start is given."""
+        table = self.criterion.rates
+        if table is None or self.config.training.ctc_epochs == 0 or self.config.rates.start is not None:
+            return
+        batches = self._in_order(*self.steps.take(RATES_SAMPLE), "train")
+        table.begin_at(first_rates(self.model, table, batches, self.processes))
 
     def _step(self, step: Step) -> float:
         """Take one optimiser step; returns the loss, a mean over its utterances."""
@@ -383,7 +394,7 @@ class Trainer:
         return evaluate(self.model, self._in_order(self.dev, self.cache, "dev"), self._wildcards, self.processes)
 
     def _sample(self) -> Iterator[Batch]:
-        return self._in_order(self.steps.sample, self.steps.features, "train")
+        return self._in_order(*self.sample, "train")
 
     def _in_order(self, examples: Sequence[Example], features: GivesFeatures, split: str) -> Iterator[Batch]:
         budget = int(self.config.data.batch_seconds * self.cache.front_end.frame_rate)

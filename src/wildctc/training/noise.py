@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +13,19 @@ import torch
 from wildctc.distributed import Processes
 from wildctc.errors import WildCTCError
 from wildctc.lattice.arcs import Wildcards
+from wildctc.lattice.functional import wildcard_ctc_loss
 from wildctc.lattice.graph_noise import graph_noise_counts, normalised_graph_arcs
 from wildctc.lattice.noise import NoiseCounts, NoiseRates, noise_counts, normalised_arcs
 from wildctc.rate_table import FAMILIES, RateTable
+from wildctc.recognizer.model import Recognizer
 from wildctc.training.batches import Batch
 from wildctc.training.run_folder import Metrics
 from wildctc.training.targets import Example
 
 _log = logging.getLogger(__name__)
 _NOWHERE = "(none)"  # the group of utterances without the field
+RATES_SAMPLE = 1000  # training utterances on which the first rates are measured
+_HIGH = 0.3  # where rates begin that must unlearn errors, and where the first EM step of the others comes from
 PERCENT = {family: f"{family}_rate_percent" for family in FAMILIES}  # names in the metrics of an epoch
 
 
@@ -116,6 +120,40 @@ class CountedArcs:
             return noise_counts(bypass, self_loop, word_bypass, batch.words, batch.target_lengths, at)
         assert token is not None
         return graph_noise_counts(token, bypass, self_loop, word_bypass, batch.graphs, at)
+
+
+def first_rates(model: Recognizer, table: RateTable, batches: Iterable[Batch], processes: Processes) -> torch.Tensor:
+    """Choose the rates of the first epoch after plain CTC.
+
+    Plain CTC has learned some of the errors, so EM that begins low stays low. A high rate lets the model unlearn them.
+    That of words does no harm. Those of tokens and of unwritten speech, if high for an epoch, teach the model to leave
+    letters out. So these begin where one EM step with the fixed model takes them from a high rate.
+
+    Args:
+        model: The model, as plain CTC has trained it; it stays in eval mode.
+        table: Which rates there are, and their prior.
+        batches: A sample of the training utterances; with several processes, each has its share.
+        processes: The processes.
+
+    Returns:
+        (3,) float64, the rates of the corpus; NaN for an absent family.
+    """
+    found = RateTable(table.families, _HIGH, table.prior, table.self_loop_at)
+    model.eval()
+    for batch in batches:
+        with torch.no_grad():
+            logits, lengths = model(batch.x, batch.x_lengths)
+        counted = CountedArcs(found, replace(batch, groups=torch.zeros_like(batch.groups)))
+        frames, given = logits.float().transpose(0, 1), batch.transcripts | counted.arcs
+        wildcard_ctc_loss(frames, input_lengths=lengths, reduction="sum", **given).backward()
+        counted.count(1.0)
+    share_counts(found, processes, everywhere=True)
+    found.update()
+    first = found.corpus.clamp(max=_HIGH)  # a model that knows little doubts nearly everything
+    first[FAMILIES.index("word" if "word" in table.families else "token")] = _HIGH
+    shown = zip(FAMILIES, first.tolist(), strict=True)
+    _log.info("noise rates begin at %s", ", ".join(f"{rate:.2%} ({name})" for name, rate in shown if rate == rate))
+    return first
 
 
 def share_counts(table: RateTable, processes: Processes, everywhere: bool) -> None:

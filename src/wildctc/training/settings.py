@@ -116,7 +116,7 @@ class RatesConfig:
     """Noise rates, of criteria that estimate them (otc-t-em, otc-w-em, otc-tw-em)."""
 
     by: str | None = _setting(None, "a field of the manifest, such as speaker: each of its values has its own rates")
-    start: float | None = _setting(None, "the first rates; null: 0.3 after epochs of plain CTC, 0.001 without")
+    start: float | None = _setting(None, "the first rates; null: measured after epochs of plain CTC, 0.001 without")
     prior: float | None = _setting(None, "how many tokens, positions or words the prior is worth; null: 100")
 
 

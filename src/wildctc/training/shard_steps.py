@@ -23,7 +23,7 @@ from wildctc.features.cache import GivesFeatures
 from wildctc.features.stats import FeatureStats
 from wildctc.training.batches import Batch, plan_batches
 from wildctc.training.shard_windows import How, Item, Place, Source, Stream
-from wildctc.training.steps import TRAIN_SAMPLE, Position, Step
+from wildctc.training.steps import Position, Step
 from wildctc.training.targets import Example
 
 _LOOKED_AT = 64  # shards that samples are taken from
@@ -36,8 +36,6 @@ class ShardSteps:
     Attributes:
         per_epoch: About how many steps an epoch has, which decides a cosine of the learning rate: exactly, if the
             corpus is one window.
-        sample: Training utterances on which the model is measured after each epoch.
-        features: Gives the features of the sample.
 
     Args:
         source: The shards, and how they are read.
@@ -48,10 +46,18 @@ class ShardSteps:
         self.source, self.processes, self.config = source, processes, source.config
         self._frames = self.config.data.batch_seconds * source.features.front_end.frame_rate  # of a batch
         self.per_epoch = self._estimate()
-        taken = take_sample(source, TRAIN_SAMPLE)
-        self.sample: Sequence[Example] = taken[0]
-        self.features: GivesFeatures = taken[1]
         self._places: dict[int, Place] = {}
+
+    def take(self, count: int) -> tuple[Sequence[Example], GivesFeatures]:
+        """Take evenly spaced training utterances, on which the model is measured.
+
+        Args:
+            count: How many; some of them may be unusable.
+
+        Returns:
+            Their examples, and what gives their features.
+        """
+        return take_sample(self.source, count)
 
     def _estimate(self) -> int:
         """Steps of an epoch, as the first window promises them."""

@@ -60,18 +60,21 @@ class Steps(Protocol):
 
     Attributes:
         per_epoch: How many there are; of shards, about how many.
-        sample: Training utterances on which the model is measured after each epoch.
-        features: Gives the features of the sample.
     """
 
     @property
     def per_epoch(self) -> int: ...
 
-    @property
-    def sample(self) -> Sequence[Example]: ...
+    def take(self, count: int) -> tuple[Sequence[Example], GivesFeatures]:
+        """Take evenly spaced training utterances, on which the model is measured.
 
-    @property
-    def features(self) -> GivesFeatures: ...
+        Args:
+            count: How many at most.
+
+        Returns:
+            Their examples, and what gives their features.
+        """
+        ...
 
     def epoch(self, position: Position, stats: FeatureStats, parts: int) -> Iterator[Step]:
         """Go through an epoch.
@@ -124,7 +127,6 @@ class ExampleSteps:
     Attributes:
         examples: The training examples.
         per_epoch: How many steps an epoch has; epochs differ by a step at most.
-        sample: Training utterances on which the model is measured after each epoch.
         features: Gives features.
 
     Args:
@@ -148,7 +150,17 @@ class ExampleSteps:
         self.examples, self.features, self.config, self.lost = examples, features, config, lost
         self.processes, self._budget = processes, int(config.data.batch_seconds * frame_rate)
         self.per_epoch = len(self._groups(1))
-        self.sample = examples[:: -(-len(examples) // TRAIN_SAMPLE)]
+
+    def take(self, count: int) -> tuple[Sequence[Example], GivesFeatures]:
+        """Take evenly spaced training utterances, on which the model is measured.
+
+        Args:
+            count: How many at most.
+
+        Returns:
+            Their examples, and what gives their features.
+        """
+        return self.examples[:: -(-len(self.examples) // count)], self.features
 
     def _groups(self, epoch: int) -> list[list[list[int]]]:
         """The batches of an epoch, in groups: a group makes one optimiser step."""
