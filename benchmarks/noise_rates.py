@@ -9,22 +9,27 @@ OUT/data/harper-valley-machine. A word is truly wrong if the person's text diffe
 the noise rates of a run, and the mean doubt of the words in a probe. Printed: the rate of the corpus, and Spearman's
 rank correlation over speakers and over calls between estimated and true rate, with a 95% interval over resampled
 speakers or calls.
+
+With `--hyp RUN/hyp/test.jsonl`, also the words that the model left out most often, and how often the machine's text has
+each of them wrong in training.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from rapidfuzz.distance import Levenshtein
 
 from wildctc.corpora.manifest import load_manifest
 from wildctc.disagreement.dissent import differences
 from wildctc.errors import WildCTCError
 from wildctc.json_lines import read_rows
 from wildctc.probe.records import read_probe
+from wildctc.scoring.hypotheses import read_hyp_file
 from wildctc.terminal import table
 from wildctc.training.noise_report import read_rates
 
@@ -70,6 +75,28 @@ def by_doubt(probe: Path) -> list[tuple[str, float, int]]:
     return [(u.id, sum(w.doubt or 0.0 for w in u.words), len(u.words)) for u in read_probe(probe)[1]]
 
 
+def changed(pairs: Iterable[tuple[str, str]], kinds: Sequence[str]) -> tuple[Counter[str], Counter[str]]:
+    """Of pairs of a right and another text: how often a word of the right ones was changed, and is there."""
+    found, number = Counter[str](), Counter[str]()
+    for right, other in pairs:
+        words = right.split()
+        number.update(words)
+        found.update(words[place] for kind, place, _ in Levenshtein.editops(words, other.split()) if kind in kinds)
+    return found, number
+
+
+def left_out(hyp: Path, manifest: Path, data: Path, most: int = 12) -> str:
+    """A table of the words that a model leaves out."""
+    said = {row["id"]: row["text"] for _, row in read_rows(data / "manifest.jsonl")}
+    lost, number = changed(((row.references[0], row.text) for row in read_hyp_file(hyp)[0]), ["delete"])
+    wrong, written = changed(((said[u.id], u.text) for u in load_manifest(manifest)), ["delete", "replace"])
+    cells = [
+        [word, f"{count} of {number[word]}", f"{wrong[word] / max(1, written[word]):.1%}", f"{written[word]:,}"]
+        for word, count in lost.most_common(most)
+    ]
+    return table((f"{sum(lost.values())} words left out", "", "wrong in training", "of"), cells)
+
+
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
     """Rank correlation; equal values share the mean of their ranks."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
@@ -96,9 +123,12 @@ def main() -> None:
     parser.add_argument("--probes", nargs="*", type=Path, default=[])
     parser.add_argument("--manifest", type=Path, required=True, help="the training manifest of the runs")
     parser.add_argument("--data", type=Path, required=True, help="the corpus: a folder with manifest.jsonl")
+    parser.add_argument("--hyp", type=Path, help="what a model decoded, for the words that it leaves out")
     options = parser.parse_args()
     try:
         print(plain(options))
+        if options.hyp:
+            print(f"\n{left_out(options.hyp, options.manifest, options.data)}")
     except WildCTCError as error:
         raise SystemExit(f"noise_rates: {error}") from None
 
