@@ -33,9 +33,19 @@ struct Held {
     typename F::One either, all;
 };
 
+// Most junctions are small: a word begins to be written in two ways, or ends. They are computed without branches.
+template <class F>
+WILDCTC_INLINE Held<F> held_at_small(const GraphFor<F>& g, const States<F>& from, int64_t junction) {
+    const int64_t a = g.jumps->junctions[junction].a, b = g.jumps->junctions[junction].b;
+    const typename F::One second = F::weight(g.jumps->second, junction);
+    const typename F::One either = normalised(sum(sum(from.blank[a], from.token[a]), sum(from.blank[b], from.token[b]) * second));
+    return {either, normalised(sum(either, from.star[a], from.star[b] * second))};
+}
+
 template <class F>
 WILDCTC_INLINE Held<F> held_at(const GraphFor<F>& g, const States<F>& from, int64_t junction) {
     const Jumps<typename F::Logit>& j = *g.jumps;
+    if (j.junctions[junction].small) return held_at_small<F>(g, from, junction);
     const int32_t first = j.junctions[junction].sources, end = j.junctions[junction + 1].sources;
     const int64_t at = j.sources[first];
     typename F::One either = sum(from.blank[at], from.token[at]), star = from.star[at];
@@ -65,25 +75,33 @@ template <class F>
 void send_over_jumps(const GraphFor<F>& g, const States<F> from, const Band band, const Workspace<F>& w) {
     const Jumps<typename F::Logit>& j = *g.jumps;
     const int64_t first = g.farthest_back[band.begin], words = g.next_word[band.end];
+    const auto word_in = g.word_in, token = j.token, bypass = j.bypass, word = j.word;
+    const typename F::Array token_source = w.token_source, word_source = w.word_source, junction = w.junction;
     for (int64_t i = g.next_word[first]; i < words; ++i) {
         const int64_t start = g.words[i].start, k = g.words[i].end;
-        w.word_source.set(k, normalised(sum(from.blank[start], from.token[start]) * F::weight(g.word_in, k)));
+        word_source.set(k, normalised(sum(from.blank[start], from.token[start]) * F::weight(word_in, k)));
     }
     const int64_t count = j.complete[band.end];
     for (int64_t i = j.complete[first]; i < count; ++i) {
         const Held<F> held = held_at<F>(g, from, i);
-        w.junction.set(i, held.either);
+        junction.set(i, held.either);
+        if (j.junctions[i].small) {
+            const int64_t k = j.junctions[i].target;
+            token_source.set(k, normalised(held.all * F::weight(token, k)));
+            word_source.set(k, normalised(held.either * F::weight(bypass, k)));
+            continue;
+        }
         for (int32_t t = j.junctions[i].targets; t < j.junctions[i + 1].targets; ++t) {
             const int64_t k = j.targets[t];
             const typename F::One in = j.same_label[t] ? sent_to_repeat<F>(g, from, i, g.label[k]) : held.all;
-            w.token_source.set(k, normalised(in * F::weight(j.token, k)));
-            w.word_source.set(k, normalised(held.either * F::weight(j.bypass, k)));
+            token_source.set(k, normalised(in * F::weight(token, k)));
+            word_source.set(k, normalised(held.either * F::weight(bypass, k)));
         }
     }
     for (int64_t i = j.words_before[band.begin]; i < j.words_before[band.end]; ++i) {
-        const typename F::One in = w.junction[j.word_jumps[i].start] * F::weight(j.word, i);
+        const typename F::One in = junction[j.word_jumps[i].start] * F::weight(word, i);
         const int64_t k = j.word_jumps[i].end;
-        w.word_source.set(k, normalised(j.adds[i] ? sum(w.word_source[k], in) : in));
+        word_source.set(k, normalised(j.adds[i] ? sum(word_source[k], in) : in));
     }
 }
 
@@ -106,6 +124,19 @@ void send_back_over_jumps(const GraphFor<F>& g, const States<F> from, const type
     }
     for (int64_t i = first; i < last; ++i) {
         typename F::One tokens = F::zero(), stars = w.junction[i];
+        if (const Junction& at = j.junctions[i]; at.small) {
+            const int64_t k = at.target;
+            if (k >= band.begin && k < band.end) {
+                tokens = normalised(from.token[k] * p[k] * F::weight(j.token, k));
+                stars = normalised(sum(stars, from.star[k] * F::weight(j.bypass, k)));
+            }
+            stars = normalised(stars * star);
+            w.token_target.set(at.a, tokens);
+            w.token_target.set(at.b, tokens);
+            w.word_target.set(at.a, stars);
+            w.word_target.set(at.b, stars);
+            continue;
+        }
         for (int32_t t = j.junctions[i].targets; t < j.junctions[i + 1].targets; ++t) {
             const int64_t k = j.targets[t];
             if (k < band.begin || k >= band.end) continue;

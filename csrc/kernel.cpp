@@ -80,8 +80,8 @@ Outcome run_forward(const Frames& logits, const Places<F>& at, RangeWatch& watch
     for (int64_t t = 0; t < logits.length; ++t) {
         fetch_row<Logit>(logits, t + 2);
         fetch_row<Logit>(at.gradient, t + 2);
-        if (at.keep && t % at.stretches.frames == 0)
-            copy_states<F>(at.w.alpha, at.row(t), at.w.starts, t / at.stretches.frames, g);
+        if (at.keep && at.stretches.begins_at(t))
+            copy_states<F>(at.w.alpha, at.row(t), at.w.starts, at.stretches.number(t), g);
         reach = g.farthest_ahead[reach];
         const int64_t end = whole<F>(reach + 1);
         const Band before = at.needed(t, end), after = at.needed(t + 1, end);
@@ -132,9 +132,9 @@ Outcome likelihood(const Frames& logits, const Places<F>& at, typename F::One& t
 
 template <class F, Arcs A>
 Outcome forward_with(const Frames& logits, const GraphFor<F>& g, char* memory, double& result) {
-    const Workspace<F> w(Arena(memory), logits, g, {1, 1}, false);
+    const Workspace<F> w(Arena(memory), logits, g, {1, 1, 1}, false);
     typename F::One total;
-    return likelihood<F, A>(logits, Places<F>{g, w, Frames{}, {1, 1}, false}, total, result);
+    return likelihood<F, A>(logits, Places<F>{g, w, Frames{}, {1, 1, 1}, false}, total, result);
 }
 
 template <class F>
@@ -170,7 +170,7 @@ void replay(const Frames& logits, const Places<F>& at, int64_t first, int64_t co
     const GraphFor<F>& g = at.g;
     const Workspace<F>& w = at.w;
     find_first_needed<F>(g, band.begin, first, first + count, w);
-    copy_states<F>(w.starts, first / at.stretches.frames, w.alpha, 0, g);
+    copy_states<F>(w.starts, at.stretches.number(first), w.alpha, 0, g);
     for (int64_t i = 0; i < count; ++i) {
         const int64_t t = first + i;
         const typename F::Array p = w.emission.at(i * whole<F>(g.tokens + 1));
@@ -244,13 +244,14 @@ bool run_backward(Backward<F>& b, int64_t first, int64_t count) {
 template <class F, Arcs A>
 bool run_all_backward(Backward<F>& b, const Places<F>& at) {
     const Stretches& s = at.stretches;
-    for (int64_t first = s.last_start(); first >= 0; first -= s.frames) {
-        const bool last = first == s.last_start();
-        if (!last) replay<F, A>(b.logits, at, first, s.frames, b.band);
+    for (int64_t i = s.count - 1; i >= 0; --i) {
+        const int64_t first = s.start(i);
+        const bool last = i == s.count - 1;
+        if (!last) replay<F, A>(b.logits, at, first, s.length(i), b.band);
         // counts in single precision are added to the result after each stretch; plain doubles at the end, when their
         // range is known to have been enough
         if (b.counting() && (last || !F::limited)) clear_counts<F>(b.g, b.w);
-        if (!run_backward<F, A>(b, first, last ? b.logits.length - first : s.frames)) return false;
+        if (!run_backward<F, A>(b, first, s.length(i))) return false;
         if (b.counting() && (first == 0 || !F::limited)) flush_counts<F>(b.g, static_cast<double>(b.scale), b.counts, b.w);
     }
     return true;

@@ -41,6 +41,8 @@ struct Weighting {
 // A state from which arcs lead elsewhere than to the next position, or not only there.
 struct Junction {
     int32_t sources, targets;  // where its positions begin in Jumps::sources and Jumps::targets
+    bool small;                // one or two sources, and one target at most, which repeats none of their labels
+    int32_t a, b, target;      // of a small one: its sources, twice the same if it is one; its target, 0 for none
 };
 
 struct Repeat {
@@ -55,6 +57,7 @@ struct Jumps {
     Weighting<R> bypass;      // [k]: of the bypass beside it
     Weighting<R> word;        // [i]: of word_jumps[i]
     Weighting<R> final;       // [i]: of ends[i]
+    Weighting<R> second;      // [i]: 1 if small junction i has two sources, else 0
     const Junction* junctions;    // count + 1 of them, in the order of their last sources
     int64_t count;
     const int32_t *sources, *targets;  // positions; all targets of a junction come after all its sources

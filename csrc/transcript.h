@@ -181,6 +181,7 @@ class TranscriptOf {
     }
 
     void add_junctions() {
+        second_.clear(t_.states);
         for (int64_t k = 0; k < size_; ++k) {  // in the order of their last sources
             const int32_t state = at(state_, k);
             const Groups::Group sources = into_[state], words = words_of_[state];
@@ -189,13 +190,18 @@ class TranscriptOf {
             for (const int32_t to : out_of_[state])
                 if (!plain(to)) targets.push_back(to);
             if (targets.empty() && (words.empty() || at(simple_, words.front()))) continue;
-            at(junction_of_, state) = small(static_cast<int64_t>(junctions_.size()));
-            junctions_.push_back({small(static_cast<int64_t>(sources_.size())), small(static_cast<int64_t>(targets_.size()))});
+            const int32_t number = small(static_cast<int64_t>(junctions_.size()));
+            at(junction_of_, state) = number;
+            junctions_.push_back({small(static_cast<int64_t>(sources_.size())), small(static_cast<int64_t>(targets_.size())), false,
+                                  sources.front(), sources.back(), targets.empty() ? 0 : targets.front()});
+            if (sources.size() == 2) second_.set(number, 0);
             sources_.insert(sources_.end(), sources.begin(), sources.end());
             for (const int32_t to : targets) add_target(to, sources);
-            add_repeats(sources, targets, small(static_cast<int64_t>(junctions_.size()) - 1));
+            const size_t repeats = repeats_.size();
+            add_repeats(sources, targets, number);
+            junctions_.back().small = sources.size() <= 2 && targets.size() <= 1 && repeats_.size() == repeats;
         }
-        junctions_.push_back({small(static_cast<int64_t>(sources_.size())), small(static_cast<int64_t>(targets_.size()))});
+        junctions_.push_back({small(static_cast<int64_t>(sources_.size())), small(static_cast<int64_t>(targets_.size())), false, 0, 0, 0});
         std::sort(repeats_.begin(), repeats_.end(), [](const Repeat& x, const Repeat& y) { return x.position < y.position; });
     }
 
@@ -284,7 +290,7 @@ class TranscriptOf {
         for (const Weights* w : {&self_loop_, &bypass_, &jump_bypass_, &word_, &word_in_}) w->look(tame, least);
         for (const Weights* w : {&enter_, &token_}) w->look(tame, least_enter);
         final_.look(tame, least_final);
-        jumps_ = {enter_.view(), token_.view(), jump_bypass_.view(), word_.view(), final_.view(),
+        jumps_ = {enter_.view(), token_.view(), jump_bypass_.view(), word_.view(), final_.view(), second_.view(),
                   junctions_.data(), static_cast<int64_t>(junctions_.size()) - 1, sources_.data(), targets_.data(),
                   same_label_.data(), word_jumps_.data(), adds_.data(), complete_.data(), begun_.data(), words_before_.data(),
                   static_cast<int64_t>(word_jumps_.size()),
@@ -302,7 +308,7 @@ class TranscriptOf {
     std::vector<uint8_t> simple_;                   // of word arcs
     List junction_of_, label_, state_, ends_, sources_, targets_;
     std::vector<Int<R>> no_token_;
-    Weights self_loop_, bypass_, enter_, token_, jump_bypass_, word_, word_in_, final_;
+    Weights self_loop_, bypass_, enter_, token_, jump_bypass_, word_, word_in_, final_, second_;
     std::vector<Junction> junctions_;
     std::vector<Repeat> repeats_;
     std::vector<WordArc> words_, word_jumps_;

@@ -38,33 +38,42 @@ class Arena {
 };
 
 // Alphas and emissions are kept for one stretch of frames at a time. The forward pass keeps those of the last stretch. Those
-// of an earlier stretch are computed again, from the state at its start, when the backward pass reaches it. There are usually
-// two stretches: that halves the memory, which then mostly fits into the cache, for little extra work, because by then
-// few positions matter. There are more stretches if positions are few or numbers long, to stay within 24 bytes per frame and
-// position. A transcript of up to 5 tokens needs more than that: up to 152 bytes a frame, 92 for its scores and a twelfth of 8
-// positions of 64 bytes. With a limit of memory there are more: about the root of the number of frames take the least.
+// of an earlier stretch are computed again, from the state at its start, when the backward pass reaches it. Usually the last
+// stretch has as many frames as 24 bytes per frame and position are enough for, and the first has the rest. A transcript of up
+// to 5 tokens needs more than that: up to 152 bytes a frame, 92 for its scores and a twelfth of 8 positions of 64 bytes. With a
+// limit of memory there are more: about the root of the number of frames take the least.
 struct Stretches {
-    int64_t count, frames;  // of each except the last, which has the rest
+    int64_t count, frames;  // of each except the first, which has the rest
+    int64_t rest;
 
-    int64_t last_start() const { return (count - 1) * frames; }
+    int64_t start(int64_t i) const { return i == 0 ? 0 : rest + (i - 1) * frames; }
+    int64_t last_start() const { return start(count - 1); }
+    int64_t length(int64_t i) const { return i == 0 ? rest : frames; }
+    bool begins_at(int64_t t) const { return t == 0 || (t >= rest && (t - rest) % frames == 0); }
+    int64_t number(int64_t t) const { return t < rest ? 0 : 1 + (t - rest) / frames; }
 };
 
 template <class F>
 using GraphFor = Graph<typename F::Logit>;
 
-template <class F>
-int64_t usual_stretches(const GraphFor<F>& g) {
-    const int64_t cell = (g.wildcards ? 4 : 3) * static_cast<int64_t>(sizeof(typename F::One));
-    const int64_t allowed = 24 * (g.tokens + 1) - static_cast<int64_t>(sizeof(FrameScores<typename F::Logit>));
-    const int64_t needed = cell * whole<F>(g.tokens + 1);
-    int64_t count = 2;
-    while (count < 12 && needed > count * allowed) ++count;
-    return count;
+inline Stretches stretches_with(int64_t frames, int64_t each) {
+    const int64_t count = larger<int64_t>(1, (frames + each - 1) / each);
+    return {count, each, frames - (count - 1) * each};
 }
 
 inline Stretches equal_stretches(int64_t frames, int64_t count) {
-    const int64_t each = larger<int64_t>(1, (frames + count - 1) / count);
-    return {larger<int64_t>(1, (frames + each - 1) / each), each};
+    return stretches_with(frames, larger<int64_t>(1, (frames + count - 1) / count));
+}
+
+constexpr int64_t kOtherRows = 8;  // betas, starts of stretches and other arrays over positions, in rows of a frame
+
+template <class F>
+Stretches usual_stretches(int64_t frames, const GraphFor<F>& g) {
+    const int64_t cell = (g.wildcards ? 4 : 3) * static_cast<int64_t>(sizeof(typename F::One));
+    const int64_t allowed = 24 * (g.tokens + 1) - static_cast<int64_t>(sizeof(FrameScores<typename F::Logit>));
+    const int64_t needed = cell * whole<F>(g.tokens + 1);
+    const int64_t each = larger(frames * allowed / needed - kOtherRows, (frames + 11) / 12);
+    return stretches_with(frames, larger<int64_t>(1, each < frames ? each : frames));
 }
 
 // Words that start and end in the same vector of positions, or in neighbouring ones, are sent within the registers that hold
@@ -139,7 +148,7 @@ int64_t bytes_in(const Frames& logits, const GraphFor<F>& g, const Stretches& s,
 // The fewest stretches that fit into the limit; where none do, those that take the least memory.
 template <class F>
 Stretches stretches_of(const Frames& logits, const GraphFor<F>& g, int64_t limit) {
-    Stretches best = equal_stretches(logits.length, usual_stretches<F>(g));
+    Stretches best = usual_stretches<F>(logits.length, g);
     int64_t least = bytes_in<F>(logits, g, best, true);
     for (int64_t count = best.count + 1; least > limit && count < logits.length; count += 1 + count / 8) {
         const Stretches s = equal_stretches(logits.length, count);
@@ -155,7 +164,7 @@ Stretches stretches_of(const Frames& logits, const GraphFor<F>& g, int64_t limit
 
 template <class F>
 int64_t bytes_for(const Frames& logits, const GraphFor<F>& g, bool backward, int64_t limit) {
-    return bytes_in<F>(logits, g, backward ? stretches_of<F>(logits, g, limit) : Stretches{1, 1}, backward);
+    return bytes_in<F>(logits, g, backward ? stretches_of<F>(logits, g, limit) : Stretches{1, 1, 1}, backward);
 }
 
 template <class F>

@@ -226,6 +226,16 @@ class TranscriptGraph:
         )
 
     @cached_property
+    def label_set(self) -> frozenset[int]:
+        """The labels of all token arcs. They are looked at for each batch, and found once."""
+        return frozenset(arc.label for arc in self.arcs)
+
+    @cached_property
+    def largest_label(self) -> int:
+        """The largest label of a token arc; −1 if there is none."""
+        return max(self.label_set, default=-1)
+
+    @cached_property
     def is_chain(self) -> bool:
         """Whether the graph is one writing without weights, whose words follow one another."""
         states = range(self.num_states)
