@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from wildctc.claims import work_through
+from wildctc.claims import agree_on, once, work_through
 from wildctc.cleaning.cleaner import (
     Cleaned,
     all_refused,
@@ -81,10 +81,10 @@ def clean_shards(
     if not (output / LIST).is_file():
         if output.exists() and not (output / _ROWS).is_dir() and any(output.iterdir()):
             raise WildCTCError(f"{output}: there is something else; give the name of a new folder with -o")
-        _check_about(make_folder(make_folder(output) / _ROWS) / "about.json", about)
+        agree_on(make_folder(make_folder(output) / _ROWS) / "settings.json", about)
         work = _Work(probe, shards, output, thresholds, frozenset(splits))
         _do(work, workers)
-        list(work_through([0], output / ".finishing", lambda _: work.finished, lambda _: work.finish(about)))
+        once(output / ".finishing", lambda: work.finished, lambda: work.finish(about))
         with contextlib.suppress(OSError):  # another process may be doing the same
             shutil.rmtree(work.rows)
         (output / ".finishing").unlink(missing_ok=True)
@@ -96,9 +96,9 @@ _ROWS = "cleaning"  # the folder of what is not finished
 
 def _do(work: _Work, workers: int) -> None:
     make_folder(work.rows)
-    list(work_through([0], work.rows / "finding", lambda _: work.places.is_file() or work.finished, work.find))
+    once(work.rows / "finding", lambda: work.places.is_file() or work.finished, work.find)
     _through(work, "reading", work.count, workers)
-    list(work_through([0], work.rows / "merging", lambda _: work.words.is_file() or work.finished, work.merge))
+    once(work.rows / "merging", lambda: work.words.is_file() or work.finished, work.merge)
     _through(work, "cleaning", work.clean, workers)
 
 
@@ -122,13 +122,6 @@ def _about(probe: Path, shards: Shards, thresholds: Thresholds, splits: Collecti
         "thresholds": asdict(thresholds),
         "splits": sorted(splits),
     }
-
-
-def _check_about(path: Path, about: dict[str, Any]) -> None:
-    if not path.exists():
-        write_text(path, json.dumps(about))
-    if json.loads(path.read_text(encoding="utf-8")) != about:
-        raise WildCTCError(f"{path.parent.parent}: of another probe, or with other options; remove it, or give another")
 
 
 def _lines(probe: Path) -> Iterator[bytes]:
@@ -182,7 +175,7 @@ class _Work:
     def report(self, title: str, number: int) -> Path:
         return self.rows / f"{number:06d}.{title}.json"
 
-    def find(self, _: int) -> None:
+    def find(self) -> None:
         """Find where the rows of each shard begin in the probe, and their first line."""
         places: list[int] = []
         position = count = 0
@@ -238,7 +231,7 @@ class _Work:
         characters = ["".join(sorted(some)) for some in (judged, written, every)]
         write_text(self.report("reading", number), json.dumps([words, others, characters]))
 
-    def merge(self, _: int) -> None:
+    def merge(self) -> None:
         """Add up what was counted."""
         words, others, characters = Counter[str](), Counter[str](), [set[str](), set[str](), set[str]()]
         for number in range(len(self.shards)):
