@@ -6,7 +6,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from wildctc.commands.options import Add
+from wildctc.commands.options import Add, add_engine_options, share_with_ray
 from wildctc.cores import available_cores
 
 _MAX_NAMED = 10  # utterances that are named in a warning
@@ -70,6 +70,7 @@ def register(add: Add) -> None:
     p.add_argument(
         "--workers", type=int, default=available_cores(), help="of shards: processes (default: as many as cores)"
     )
+    add_engine_options(p)
     p.add_argument("--dry-run", action="store_true", help="print the summary and write nothing")
 
 
@@ -83,6 +84,7 @@ def run(options: argparse.Namespace) -> None:
     thresholds = Thresholds(**{name: getattr(options, name) for name in names})
     source = find_probed(Path(options.probe), options.manifest)
     how = {"splits": options.splits, "dry_run": options.dry_run}
+    share_with_ray(options, of_shards=are_shards(source) and not options.dry_run)
     if are_shards(source):
         output = Path(options.output)
         cleaned = clean_shards(Path(options.probe), source, output, thresholds, workers=options.workers, **how)

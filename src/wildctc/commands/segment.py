@@ -7,7 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wildctc.commands.options import Add, add_hf_option, add_long_options, add_trust_option, load_model_or_checkpoint
+from wildctc.commands.options import (
+    Add,
+    add_engine_options,
+    add_hf_option,
+    add_long_options,
+    add_trust_option,
+    load_model_or_checkpoint,
+    share_with_ray,
+)
 from wildctc.errors import WildCTCError
 
 if TYPE_CHECKING:
@@ -38,6 +46,7 @@ def register(add: Add) -> None:
     add_long_options(p)
     add_hf_option(p)
     add_trust_option(p)
+    add_engine_options(p)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -50,8 +59,10 @@ def run(options: argparse.Namespace) -> None:
     cutting = Cutting(options.shortest, options.longest, options.confidence)
     romanize = romanizer(options.language) if options.romanize else None
     if options.audio is not None and options.text is None and options.table is None and are_shards(options.audio):
+        share_with_ray(options, of_shards=True, gpus=True)
         _segment_shards(options, cutting, romanize)
         return
+    share_with_ray(options, of_shards=False)
     if (options.table is None) == (options.text is None):
         raise WildCTCError("give AUDIO and TEXT, --table FILE for many of them, or shards")
     if options.table is None:
