@@ -10,8 +10,8 @@ from wildctc.cores import available_cores
 from wildctc.errors import WildCTCError
 
 _SOURCES = (
-    "jsonl", "csv", "kaldi", "audiofolder", "huggingface", "librispeech", "common-voice", "ljspeech", "fleurs",
-    "respin", "webdataset", "nemo-tarred", "wenet", "synthetic",
+    "jsonl", "csv", "kaldi", "audiofolder", "huggingface", "librispeech", "common-voice", "ljspeech", "voxpopuli",
+    "fleurs", "respin", "webdataset", "nemo-tarred", "wenet", "synthetic",
 )  # fmt: skip
 
 
@@ -20,12 +20,15 @@ def register(add: Add) -> None:
     names = f"{', '.join(_SOURCES[:-1])} or {_SOURCES[-1]}"
     p.add_argument("source", metavar="SOURCE", choices=_SOURCES, help=names)
     p.add_argument(
-        "input", metavar="IN", help="the corpus's folder (jsonl, csv: or file; synthetic: sentences to be spoken)"
+        "input",
+        metavar="IN",
+        help="the corpus's folder (jsonl, csv: or file; huggingface: or address; synthetic: text)",
     )
     p.add_argument("output", metavar="OUT", help="the folder of the manifests")
     p.add_argument(
         "--language",
-        help="fleurs, respin: the one to take, such as hi_in or hi; synthetic: one of espeak-ng's (default en)",
+        help="fleurs, respin: the one to take, such as hi_in or hi; huggingface: the configuration; synthetic: one of "
+        "espeak-ng's (default en)",
     )
     p.add_argument(
         "--text-field", metavar="NAME[,NAME]",
@@ -68,7 +71,8 @@ def run(options: argparse.Namespace) -> None:
     if source == "huggingface":
         from wildctc.corpora.hf_dataset import unpack
 
-        source, corpus, options.text_field = "jsonl", unpack(corpus, options.output, options.text_field), None
+        source, corpus, options.text_field = "jsonl", unpack(corpus, options.output, options.text_field, language), None
+        language = None
     prepared = prepare(
         source, corpus, options.output, normalizer(options), options.max_bad,
         language=language, subsets=options.subsets, take=take,

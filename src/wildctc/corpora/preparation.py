@@ -10,7 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from wildctc.audio.sound_files import CheckedAudio, check_audio, load_audio, warn_of_short_files
-from wildctc.corpora import audio_folder, common_voice, fleurs, jsonl, kaldi, librispeech, ljspeech, respin, tars
+from wildctc.corpora import (
+    audio_folder,
+    common_voice,
+    fleurs,
+    jsonl,
+    kaldi,
+    librispeech,
+    ljspeech,
+    respin,
+    tars,
+    voxpopuli,
+)
 from wildctc.corpora.manifest import move_audio_of, split_of, write_cuts
 from wildctc.corpora.subset import Subset
 from wildctc.corpora.utterance import SPLITS, Utterance, UtteranceError
@@ -34,6 +45,7 @@ SOURCES: dict[str, Callable[[Path], _Found]] = {
     "librispeech": librispeech.read,
     "common-voice": common_voice.read,
     "ljspeech": ljspeech.read,
+    "voxpopuli": voxpopuli.read,
     "audiofolder": audio_folder.read,
     "webdataset": tars.read_webdataset,
     "nemo-tarred": tars.read_nemo,
