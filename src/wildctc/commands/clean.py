@@ -77,7 +77,6 @@ def register(add: Add) -> None:
 def run(options: argparse.Namespace) -> None:
     from wildctc.cleaning.cleaner import clean, find_probed
     from wildctc.cleaning.plan import Thresholds
-    from wildctc.cleaning.shards import clean_shards
     from wildctc.corpora.shards import are_shards
 
     names = ("drop", "replace", "remove", "insert", "either", "known", "weights", "drop_unheard")
@@ -86,6 +85,8 @@ def run(options: argparse.Namespace) -> None:
     how = {"splits": options.splits, "dry_run": options.dry_run}
     share_with_ray(options, of_shards=are_shards(source) and not options.dry_run)
     if are_shards(source):
+        from wildctc.cleaning.shards import clean_shards  # here: it needs torch, which takes a second to start
+
         output = Path(options.output)
         cleaned = clean_shards(Path(options.probe), source, output, thresholds, workers=options.workers, **how)
     else:
