@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 FENCE = re.compile(r"^(```\w+) [\w ]+$", re.MULTILINE)  # "text layers": a block that a test reads
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".cff": "yaml", ".json": "json"}
+LANGUAGES = {".py": "python", ".sh": "bash", ".yaml": "yaml", ".cff": "yaml", ".json": "json"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

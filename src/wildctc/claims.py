@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from wildctc.distributed import settle_before_fork
 from wildctc.errors import WildCTCError
-from wildctc.files import make_folder, writing
+from wildctc.files import make_folder, write_text, writing
 
 _WAIT = 1.0  # seconds until a process looks again whether others have finished what they claimed
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
@@ -73,6 +75,39 @@ class Claims:
     def close(self) -> None:
         """Release all pieces."""
         os.close(self._file)
+
+
+def agree_on(path: Path, settings: dict[str, Any]) -> None:
+    """Note what the pieces of work depend on, or check that it is what others have noted.
+
+    Args:
+        path: A file beside the pieces.
+        settings: What they depend on, as JSON.
+
+    Raises:
+        WildCTCError: The pieces that are there were made in another way.
+    """
+    if not path.exists():
+        write_text(path, json.dumps(settings))
+    there = json.loads(path.read_text(encoding="utf-8"))
+    if other := [name for name, value in json.loads(json.dumps(settings)).items() if value != there.get(name)]:
+        raise WildCTCError(
+            f"{path.parent} was made with another {', '.join(other)}; remove it, or write elsewhere with -o"
+        )
+
+
+def once(path: Path, is_done: Callable[[], bool], do: Callable[[], object]) -> None:
+    """Do what one of several processes must do, and wait until it is done.
+
+    Args:
+        path: The file of the lock.
+        is_done: Tells whether it is done, by what it left on the disk.
+        do: Does it.
+
+    Raises:
+        WildCTCError: It cannot be done.
+    """
+    list(work_through([0], path, lambda _: is_done(), lambda _: do()))
 
 
 def work_through(

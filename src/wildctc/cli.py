@@ -117,6 +117,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """
     parser = _parser()
     options, rest = parser.parse_known_args(words)
+    options.command_line = list(words)
     if hasattr(options, "settings"):
         options.settings = rest
     elif rest:

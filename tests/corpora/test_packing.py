@@ -215,6 +215,17 @@ def test_packed_features_are_those_of_the_cache_to_the_bit(manifest, tmp_path, w
                 assert np.array_equal(now.get(utterance, row, i), expected)
 
 
+@pytest.mark.parametrize("cut", [0, 7, 30, 2000, -1])
+def test_a_file_of_features_that_was_cut_off_or_is_something_else_is_named(manifest, tmp_path, cut):
+    pack(manifest, tmp_path / "shards", Packing(size=60))
+    packed = ShardFeatures(tmp_path / "features", open_shards(tmp_path / "shards"), Fbank(20))
+    list(packed.compute(0, 1.0))
+    [path] = packed.folder.glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:cut] if cut >= 0 else b"PK" * 5000)
+    with pytest.raises(WildCTCError, match=f"{path}: damaged: .*; remove it, and the same command computes it again"):
+        packed.open(0).get(packed.shards.read(0)[0], 0, 0)
+
+
 def test_features_that_take_too_much_room_are_refused(manifest, tmp_path):
     pack(manifest, tmp_path / "shards", Packing(size=16))
     packed = ShardFeatures(tmp_path / "features", open_shards(tmp_path / "shards"), Fbank(20))

@@ -1,5 +1,6 @@
 """Tables in and out, and corpora whose publishers use them."""
 
+import json
 import subprocess
 import sys
 
@@ -125,6 +126,43 @@ def test_ljspeech(tmp_path):
     assert texts(prepared) == {"train": [("LJ001-0001", "printing in fourteen fifty", tmp_path.name)]}
 
 
+def test_voxpopuli(tmp_path):
+    """As its own script writes it, with a folder for each year, and as it is on the hub, with other folders."""
+    folder = tmp_path / "de"
+    header = "id\traw_text\tnormalized_text\tspeaker_id\tsplit\tgender\n"
+    for split, place in (("train", "2012"), ("test", "test/part_0")):
+        name = f"20120116-0900-PLENARY-{split}"
+        sound(folder / place / f"{name}.ogg")
+        row = f'{name}\tErstens: "ja.\terstens ja\t{"None" if split == "test" else 7}\t{split}\tmale\n'
+        (folder / f"asr_{split}.tsv").write_text(header + row + "x\n")
+    prepared = prepare("voxpopuli", folder, tmp_path / "out", Normalizer(), limit=0.5)
+    assert texts(prepared) == {
+        "train": [("20120116-0900-PLENARY-train", "erstens ja", "7")],
+        "test": [("20120116-0900-PLENARY-test", "erstens ja", None)],
+    }
+    assert (prepared["train"][0].language, prepared["train"][0].fields) == ("de", (("gender", "male"),))
+    with pytest.raises(WildCTCError, match=r"no asr_train\.tsv"):
+        prepare("voxpopuli", tmp_path, tmp_path / "out", Normalizer())
+
+
+@pytest.mark.parametrize("source", ["csv", "wenet", "audiofolder"])
+def test_a_corpus_whose_audio_was_moved_is_prepared_with_its_new_folder(tmp_path, source, capsys):
+    sound(tmp_path / "new/wav/a.wav")
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "train.csv").write_text(f"id,audio,text\na,{old}/wav/a.wav,one\n")
+    (old / "data.list").write_text(json.dumps({"key": "a", "wav": f"{old}/wav/a.wav", "txt": "one"}) + "\n")
+    (old / "metadata.csv").write_text("file_name,text\nwav/a.wav,one\n")
+    place = old / "train.csv" if source == "csv" else old
+    words = ["prepare", source, str(place), str(tmp_path / "out")]
+    assert main(words) == 2
+    assert main([*words, "--audio-root", str(tmp_path / "new")]) == 0
+    [utterance] = load_manifest(tmp_path / "out/train.jsonl.gz")
+    assert utterance.audio == tmp_path / "new/wav/a.wav"
+    assert main([*words, "--audio-root", str(tmp_path / "out")]) == 2
+    assert "does not have the audio of" in capsys.readouterr().err
+
+
 def test_audio_folder(tmp_path):
     sound(tmp_path / "train" / "sub" / "a.wav")
     sound(tmp_path / "validation" / "b.wav")
@@ -135,14 +173,14 @@ def test_audio_folder(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["parquet", "save_to_disk", "arrow"])
-def test_a_dataset_of_hugging_face_on_disk(tmp_path, kind):
+@pytest.mark.parametrize("kind", ["parquet", "save_to_disk", "arrow", "address"])
+def test_a_dataset_of_hugging_face_on_disk(tmp_path, kind, monkeypatch):
     datasets = pytest.importorskip("datasets")
     wave = sound(tmp_path / "a.wav").read_bytes()
     columns = {"audio": [{"bytes": wave, "path": "a.wav"}], "sentence": ["Ja, nein"], "speaker_id": [3]}
     table = datasets.Dataset.from_dict(columns).cast_column("audio", datasets.Audio(decode=False))  # as on the hub
     folder = tmp_path / "in"
-    if kind == "parquet":
+    if kind in ("parquet", "address"):
         folder.mkdir()
         table.to_parquet(folder / "validation-00000-of-00001.parquet")
     elif kind == "arrow":
@@ -151,7 +189,10 @@ def test_a_dataset_of_hugging_face_on_disk(tmp_path, kind):
         next((tmp_path / "saved").glob("*.arrow")).rename(folder / "validation.arrow")
     else:
         datasets.DatasetDict({"validation": table}).save_to_disk(folder)
-    assert main(["prepare", "huggingface", str(folder), str(tmp_path / "out"), "--lower", "--strip-punctuation"]) == 0
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    source = f"file://{folder}/validation-*.parquet" if kind == "address" else str(folder)
+    assert main(["prepare", "huggingface", source, str(tmp_path / "out"), "--lower", "--strip-punctuation"]) == 0
+    assert not list((tmp_path / "cache").rglob("*.arrow"))  # it was read as a stream
     [utterance] = load_manifest(tmp_path / "out" / "dev.jsonl.gz")
     assert (utterance.text, utterance.speaker, utterance.duration) == ("ja nein", "3", 0.5)
     assert utterance.audio.read_bytes() == wave

@@ -13,8 +13,11 @@ import torch
 from support.tones import RATE, make_corpus, read_rows, say, sentence
 
 from wildctc.audio.resampling import resample
+from wildctc.audio.sound_files import read_samples
 from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
+from wildctc.corpora.packing import Packing, pack
+from wildctc.corpora.shards import load_shards
 from wildctc.longform import alignment, recording
 from wildctc.longform.formats import to_text
 from wildctc.longform.recording import align_recording
@@ -295,3 +298,44 @@ def refuse_output(made, capsys):
     words = [str(folder / "run"), str(folder / "rec.wav"), str(folder / "text.txt"), "-o", str(folder / "out.docx")]
     assert main(["align-long", *words]) == 2
     return capsys.readouterr().err
+
+
+def test_recordings_in_shards_become_shards_of_their_segments(made, tmp_path, capsys):
+    """Also of a recording that is a part of a file, and of one that is silent."""
+    wave, rate = soundfile.read(made["folder"] / "rec.wav")
+    text = "\n".join(made["lines"])
+    soundfile.write(tmp_path / "part.flac", np.concatenate([np.zeros(2 * rate), wave]), rate)
+    rows = [
+        {"id": "whole", "audio": str(made["folder"] / "rec.wav"), "text": text, "speaker": "ann", "split": "train"},
+        {"id": "part", "audio": "part.flac", "start": 2.0, "duration": len(wave) / rate, "text": text},
+        {"id": "silent", "audio": "part.flac", "duration": 1.9, "text": "dead beef"},
+    ]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, packing in (("packed", Packing(size=2)), ("linked", Packing(size=3, link=True))):
+        pack(tmp_path / "m.jsonl", tmp_path / name, packing)
+        words = ["segment", str(made["folder"] / "run"), str(tmp_path / name), "-o", str(tmp_path / f"{name}-cut")]
+        assert main(words) == 2
+        output = capsys.readouterr()
+        assert "1 of 3 recordings are left out" in output.err
+        assert "shards: " not in output.err
+        assert {row["id"]: "left_out" in row for row in read_rows(tmp_path / f"{name}-cut/files.jsonl")} == {
+            "whole": False, "part": False, "silent": True,
+        }  # fmt: skip
+        found = {u.id: u for u in load_shards(tmp_path / f"{name}-cut")}
+        main(["segment", str(made["folder"] / "run"), rows[0]["audio"], str(made["folder"] / "text.txt"),
+              "-o", str(tmp_path / "direct")])  # fmt: skip
+        for row in read_rows(tmp_path / "direct/manifest.jsonl"):
+            for id in ("whole", "part"):
+                segment = found[row["id"].replace("rec", id)]
+                assert segment.text == row["text"]
+                begin = round(row["start"] * rate)
+                given = wave[begin : begin + round(row["duration"] * rate)]
+                own, _ = read_samples(segment)
+                assert len(own) == pytest.approx(len(given), abs=0.1 * rate)  # the last one goes to the end
+                least = min(len(own), len(given))
+                assert np.abs(own[:least, 0] - given[:least]).max() < 1e-4
+        assert {u.speaker for id, u in found.items() if id.startswith("whole")} == {"ann"}
+        assert main(words) == 2  # finished: it says the same
+        assert capsys.readouterr().out.endswith(output.out)
+        assert main([*words, "--confidence", "0.5"]) == 2
+        assert "of other shards, another model or other options" in capsys.readouterr().err

@@ -1,5 +1,8 @@
 """`wildctc decode` and `wildctc probe` of shards: the rows of a manifest, a shard at a time."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from support.tones import make_corpus, read_rows
@@ -7,6 +10,7 @@ from support.tones import make_corpus, read_rows
 from wildctc.cli import main
 from wildctc.corpora import shards as shards_module
 from wildctc.corpora.packing import Packing, pack
+from wildctc.probe import shards as probe_shards_module
 from wildctc.probe.records import read_probe
 from wildctc.recognizer import shard_decoding
 from wildctc.recognizer.model import Recognizer
@@ -85,3 +89,31 @@ def test_probing_shards_gives_the_findings_of_the_manifest(corpus, capsys):
     assert "complete already" in capsys.readouterr().out
     assert main(["audit", str(corpus / "b.jsonl"), "-o", str(corpus / "report")]) == 0  # with the sound of the archives
     assert len(shards_module.load_shards(corpus / "shards")) == 12
+
+
+def test_a_probe_of_shards_refuses_other_settings_while_it_is_unfinished(corpus, monkeypatch, capsys):
+    words = ["probe", str(corpus / "model"), str(corpus / "shards"), "-o", str(corpus / "b.jsonl"), "--workers", "0"]
+    probe, done = probe_shards_module.probe_manifest, []
+
+    def stop_at_the_third(model, utterances, path, *settings, **how):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(path.name)
+        return probe(model, utterances, path, *settings, **how)
+
+    monkeypatch.setattr(probe_shards_module, "probe_manifest", stop_at_the_third)
+    assert main(words) == 130
+    assert main([*words, "--self-loop", "-1"]) == 2
+    assert "was made with another self_loop; remove it, or write elsewhere with -o" in capsys.readouterr().err
+    monkeypatch.setattr(probe_shards_module, "probe_manifest", probe)
+    assert main(words) == 0
+    assert capsys.readouterr().out.endswith("b.jsonl: 12 utterances\n")
+    assert not (corpus / "b.jsonl.parts").exists()
+
+
+@pytest.mark.slow
+def test_calls_side_by_side_probe_different_shards_to_the_same_bytes(corpus):
+    words = [sys.executable, "-m", "wildctc", "probe", "model", "shards", "--workers", "0", "-o"]
+    calls = [subprocess.Popen([*words, name], cwd=corpus) for name in ("one", "two", "two")]
+    assert [call.wait() for call in calls] == [0, 0, 0]
+    assert (corpus / "one").read_bytes() == (corpus / "two").read_bytes()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+from pathlib import Path
 
-from wildctc.commands.options import Add
+from wildctc.commands.options import Add, add_engine_options, share_with_ray
+from wildctc.cores import available_cores
 
 _MAX_NAMED = 10  # utterances that are named in a warning
 _log = logging.getLogger(__name__)
@@ -14,8 +16,10 @@ _log = logging.getLogger(__name__)
 def register(add: Add) -> None:
     p = add("clean", run, "Drop, correct and weigh doubtful transcripts of a manifest by what a probe found.")
     p.add_argument("probe", metavar="PROBE", help="what `wildctc probe` wrote")
-    p.add_argument("-o", "--output", metavar="OUT", required=True, help="the new manifest (.jsonl or .jsonl.gz)")
-    p.add_argument("--manifest", help="the manifest that was probed, if it is not where the probe says")
+    p.add_argument(
+        "-o", "--output", metavar="OUT", required=True, help="the new manifest (.jsonl, .jsonl.gz), or folder of shards"
+    )
+    p.add_argument("--manifest", help="the manifest or shards that were probed, if not where the probe says")
     p.add_argument(
         "--splits",
         nargs="+",
@@ -63,23 +67,30 @@ def register(add: Add) -> None:
         action="store_true",
         help="drop utterances of which the model heard next to nothing, such as silence; they are kept otherwise",
     )
+    p.add_argument(
+        "--workers", type=int, default=available_cores(), help="of shards: processes (default: as many as cores)"
+    )
+    add_engine_options(p)
     p.add_argument("--dry-run", action="store_true", help="print the summary and write nothing")
 
 
 def run(options: argparse.Namespace) -> None:
-    from wildctc.cleaning.cleaner import clean
+    from wildctc.cleaning.cleaner import clean, find_probed
     from wildctc.cleaning.plan import Thresholds
+    from wildctc.corpora.shards import are_shards
 
     names = ("drop", "replace", "remove", "insert", "either", "known", "weights", "drop_unheard")
     thresholds = Thresholds(**{name: getattr(options, name) for name in names})
-    cleaned = clean(
-        options.probe,
-        options.output,
-        thresholds,
-        manifest=options.manifest,
-        splits=options.splits,
-        dry_run=options.dry_run,
-    )
+    source = find_probed(Path(options.probe), options.manifest)
+    how = {"splits": options.splits, "dry_run": options.dry_run}
+    share_with_ray(options, of_shards=are_shards(source) and not options.dry_run)
+    if are_shards(source):
+        from wildctc.cleaning.shards import clean_shards  # here: it needs torch, which takes a second to start
+
+        output = Path(options.output)
+        cleaned = clean_shards(Path(options.probe), source, output, thresholds, workers=options.workers, **how)
+    else:
+        cleaned = clean(options.probe, options.output, thresholds, manifest=source, **how)
     for id in cleaned.refused[:_MAX_NAMED]:
         _log.warning("kept as it is: %s: its transcript is not the one that was probed; probe it again", id)
     if len(cleaned.refused) > _MAX_NAMED:

@@ -128,6 +128,42 @@ def add_workers_option(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Add --engine and --ray-workers, for commands that share their work on shards by claims.
+
+    Args:
+        parser: of the command.
+    """
+    parser.add_argument(
+        "--engine", choices=("here", "ray"), default="here",
+        help="ray: the machines of a Ray cluster share the work (of shards), and one that is lost is replaced",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ray-workers", type=int, default=0, metavar="N", help="default: one for each machine, or for each GPU"
+    )
+
+
+def share_with_ray(options: argparse.Namespace, of_shards: bool, gpus: bool = False) -> None:
+    """With --engine ray, let the machines of a Ray cluster do the command first; then it finds its work done.
+
+    Args:
+        options: of a command with `add_engine_options`.
+        of_shards: whether the command works on shards, which can be shared.
+        gpus: whether the command uses GPUs.
+
+    Raises:
+        WildCTCError: there are no shards, or the command failed.
+    """
+    if options.engine == "here":
+        return
+    from wildctc.ray_engine import run_on_ray, split_engine
+
+    if not of_shards:
+        raise WildCTCError("--engine ray shares the work on shards; `wildctc pack` makes shards of a manifest")
+    words, _, workers = split_engine(options.command_line)
+    run_on_ray(words, workers, gpus)
+
+
 def add_trust_option(parser: argparse.ArgumentParser) -> None:
     """Add --trust-front-end, for commands that load a model.
 

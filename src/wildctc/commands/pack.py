@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from wildctc.commands.options import Add, add_limit_option, add_manifest_options, add_workers_option
+from wildctc.commands.options import (
+    Add,
+    add_engine_options,
+    add_limit_option,
+    add_manifest_options,
+    add_workers_option,
+    share_with_ray,
+)
 
 
 def register(add: Add) -> None:
@@ -19,12 +26,14 @@ def register(add: Add) -> None:
     p.add_argument("--no-decode", action="store_true", help="look at the headers and ends of files only")
     add_workers_option(p)
     add_limit_option(p)
+    add_engine_options(p)
 
 
 def run(options: argparse.Namespace) -> None:
     from wildctc.corpora.packing import Packing, pack
     from wildctc.corpora.shards import describe
 
+    share_with_ray(options, of_shards=True)
     packing = Packing(
         options.size, None if options.keep_order else options.seed, options.flac, options.link,
         not options.no_decode, options.max_bad,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from wildctc.commands.options import (
     Add,
+    add_engine_options,
     add_hf_option,
     add_limit_option,
     add_manifest_options,
@@ -20,6 +21,7 @@ from wildctc.commands.options import (
     add_workers_option,
     load_model_or_checkpoint,
     normalizer,
+    share_with_ray,
     transcript_reader,
     weight,
     with_further_texts,
@@ -50,6 +52,7 @@ def register(add: Add) -> None:
     add_trust_option(p)
     add_text_options(p)
     add_limit_option(p)
+    add_engine_options(p)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -60,6 +63,8 @@ def run(options: argparse.Namespace) -> None:
 
     if options.workers < 0:
         raise WildCTCError(f"--workers must be at least 0, got {options.workers}")
+    of_shards = are_shards(options.manifest) and options.split is None and not options.also
+    share_with_ray(options, of_shards, gpus=True)
     with process_group() as processes:
         model, settings = _model(options)
         if options.keep_invisible and not model.units.normalizer.keep_invisible:
@@ -76,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
             "max_bad": options.max_bad,
             "reader": transcript_reader(options, model.units.normalizer),
         }
-        if are_shards(options.manifest) and options.split is None and not options.also:
+        if of_shards:
             shards = open_shards(options.manifest, options.audio_root)
             found = probe_shards(model, shards, output, about, change=change, **how)
             total = shards.utterances

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wildctc.claims import work_through
+from wildctc.claims import once, work_through
 from wildctc.corpora.manifest import move_audio_of, read_utterances
 from wildctc.corpora.preparation import Rejects
 from wildctc.corpora.rewriting import plain_row
@@ -134,14 +134,14 @@ def _divide(
     """Write the jobs, unless that is done: how many utterances each has. None: the shards are finished."""
     plan = rows / "plan.json"
 
-    def divide(_: int) -> None:
+    def divide() -> None:
         remove_parts(rows)
         counts = _write_jobs(manifest, rows, packing, split, audio_root)
         if not any(counts):
             raise WildCTCError(f"{manifest}: no utterances{f' of split {split!r}' if split else ''} in it")
         write_text(plan, json.dumps({"source": source, "jobs": counts}))
 
-    list(work_through([0], rows / "dividing", lambda _: plan.is_file() or (rows.parent / LIST).is_file(), divide))
+    once(rows / "dividing", lambda: plan.is_file() or (rows.parent / LIST).is_file(), divide)
     if (rows.parent / LIST).is_file():
         return None
     content = json.loads(plan.read_text(encoding="utf-8"))
@@ -247,7 +247,7 @@ class _Work:
 def _finish(folder: Path, rows: Path, source: dict[str, Any], packing: Packing, work: _Work) -> None:
     """Write the list of shards, unless another process does it."""
 
-    def finish(_: int) -> None:
+    def finish() -> None:
         reports = [json.loads(work.report(n).read_text(encoding="utf-8")) for n in range(len(work.pieces))]
         shards = [report["shard"] for report in reports if report["shard"] is not None]
         rejected = [row for report in reports for row in report["rejected"]]
@@ -265,7 +265,7 @@ def _finish(folder: Path, rows: Path, source: dict[str, Any], packing: Packing, 
         content = {"format": FORMAT, "source": source, "shards": shards}
         write_text(folder / LIST, json.dumps(content, ensure_ascii=False, separators=(",", ":")))
 
-    list(work_through([0], folder / ".finishing", lambda _: (folder / LIST).is_file(), finish))
+    once(folder / ".finishing", (folder / LIST).is_file, finish)
     _remove(folder, rows)
 
 

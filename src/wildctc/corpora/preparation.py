@@ -10,8 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from wildctc.audio.sound_files import CheckedAudio, check_audio, load_audio, warn_of_short_files
-from wildctc.corpora import audio_folder, common_voice, fleurs, jsonl, kaldi, librispeech, ljspeech, respin, tars
-from wildctc.corpora.manifest import split_of, write_cuts
+from wildctc.corpora import (
+    audio_folder,
+    common_voice,
+    fleurs,
+    jsonl,
+    kaldi,
+    librispeech,
+    ljspeech,
+    respin,
+    tars,
+    voxpopuli,
+)
+from wildctc.corpora.manifest import move_audio_of, split_of, write_cuts
 from wildctc.corpora.subset import Subset
 from wildctc.corpora.utterance import SPLITS, Utterance, UtteranceError
 from wildctc.errors import WildCTCError
@@ -34,6 +45,7 @@ SOURCES: dict[str, Callable[[Path], _Found]] = {
     "librispeech": librispeech.read,
     "common-voice": common_voice.read,
     "ljspeech": ljspeech.read,
+    "voxpopuli": voxpopuli.read,
     "audiofolder": audio_folder.read,
     "webdataset": tars.read_webdataset,
     "nemo-tarred": tars.read_nemo,
@@ -162,6 +174,7 @@ def prepare(
     take: Subset = Subset(),  # noqa: B008 (frozen)
     decode: bool = True,
     text_field: str | Sequence[str] | None = None,
+    audio_root: str | Path | None = None,
 ) -> Prepared:
     """Read a corpus, check every row, and write OUT/{train,dev,test}.jsonl.gz (lhotse cuts).
 
@@ -180,6 +193,7 @@ def prepare(
         take: Which part of the training data.
         decode: Whether all audio that is taken is decoded. Otherwise only headers and ends of files are checked.
         text_field: Of jsonl, the field with the transcript, or several fields with one transcript each.
+        audio_root: The folder that the audio has been moved to, if the files of the corpus name another one.
 
     Returns:
         The utterances of each file.
@@ -200,6 +214,8 @@ def prepare(
     given = list(progress(_chosen(rows, subsets), desc="reading", unit="utt", leave=False))
     if not given:
         raise WildCTCError(f"no utterances in {in_dir}: is it a {source} corpus?")
+    if audio_root is not None:
+        given = _move_audio(given, Path(audio_root), in_dir)
     absent = _absent([row for row in given if isinstance(row, Utterance)]) if source in _MAY_LACK_AUDIO else []
     lost = {error.id for error in absent}
     there = [row for row in given if row.id not in lost]
@@ -224,6 +240,15 @@ def prepare(
     prepared = Prepared(_files(checked), [*absent, *rejects.errors.values()], len(given), decode)
     _write(prepared, Path(out_dir))
     return prepared
+
+
+def _move_audio(
+    given: Sequence[Utterance | UtteranceError], root: Path, corpus: str | Path
+) -> list[Utterance | UtteranceError]:
+    """Change the paths of audio, but not those of rows that cannot be read."""
+    readable = [row for row in given if isinstance(row, Utterance)]
+    moved = iter(move_audio_of(readable, root, corpus) if readable else [])
+    return [next(moved) if isinstance(row, Utterance) else row for row in given]
 
 
 def _read(source: str, folder: Path, language: str | None, text_field: str | Sequence[str] | None) -> _Found:

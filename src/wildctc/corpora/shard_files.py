@@ -7,7 +7,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -17,7 +17,7 @@ import numpy as np
 from wildctc.audio.archives import audio_source
 from wildctc.audio.sound_files import CheckedAudio, check_audio, import_soundfile, load_audio, read_samples
 from wildctc.corpora.rewriting import plain_row
-from wildctc.corpora.shards import Shard, arrow
+from wildctc.corpora.shards import Shard, Shards, arrow, is_address
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.files import as_bytes, write_atomically, writing
 
@@ -82,12 +82,59 @@ def write_shard(
         if archive is not None:
             archive.path.unlink()
         return None, bad
+    shard = _write_table(folder, name, rows)
+    return (shard if archive is None else replace(shard, digest=archive.digest, audio=True)), bad
+
+
+def _write_table(folder: Path, name: str, rows: Sequence[dict[str, Any]]) -> Shard:
+    """Write the table of a shard that has no archive beside it."""
     table = table_bytes(rows)
     write_atomically(folder / f"{name}.arrow", table)
-    digest = hashlib.sha256(table).hexdigest() if archive is None else archive.digest
     characters = "".join(sorted({char for row in rows for char in row["text"]}))
     seconds = round(sum(row["duration"] for row in rows), 3)
-    return Shard(name, len(rows), seconds, digest, characters, archive is not None), bad
+    return Shard(name, len(rows), seconds, hashlib.sha256(table).hexdigest(), characters, False)
+
+
+def rewrite_shard(
+    folder: Path, shards: Shards, number: int, change: Callable[[Utterance, dict[str, Any]], bool]
+) -> Shard | None:
+    """Write the table of a shard again with other transcripts. The audio stays where it is.
+
+    Args:
+        folder: Where the new table is written.
+        shards: The shards.
+        number: Of the shard.
+        change: Given each utterance and its row of a plain manifest, without the audio; it may change the row. False
+            leaves the utterance out.
+
+    Returns:
+        What the list of the new shards says about it; None if no utterance is left.
+
+    Raises:
+        WildCTCError: It cannot be read or written.
+    """
+    old = shards.shards[number]
+    rows = []
+    table = shards.table(number).to_pylist()
+    for row, utterance in zip(table, shards.read(number, audio=False), strict=True):
+        plain = {name: value for name, value in plain_row(utterance).items() if name != "audio"}
+        if change(utterance, plain):
+            rows.append(row | {"text": plain["text"], "more": _more(plain)})
+    if not rows:
+        return None
+    shard = _write_table(folder, old.name, rows)
+    if not old.audio:
+        return shard
+    archive = shards.place(number)
+    if not is_address(archive):
+        archive = os.path.relpath(archive, folder)
+    digest = hashlib.sha256(f"{shard.digest} {old.digest}".encode()).hexdigest()  # the table names places only
+    return replace(shard, digest=digest, audio=True, archive=archive)
+
+
+def _more(plain: dict[str, Any]) -> str | None:
+    """The fields of a row, if it has some that are no columns of the table."""
+    return None if plain.keys() <= _IN_TABLE else json.dumps(plain, ensure_ascii=False)
 
 
 def _row(utterance: Utterance, how: How, archive: _Archive | None, key: str) -> dict[str, Any]:
@@ -104,11 +151,11 @@ def _row(utterance: Utterance, how: How, archive: _Archive | None, key: str) -> 
         archive.add(f"{key}.json", as_bytes(json.dumps(plain, ensure_ascii=False)))
     plain = plain_row(utterance)
     audio = plain.pop("audio")
-    more = None if plain.keys() <= _IN_TABLE else json.dumps(plain, ensure_ascii=False)
     return {
         "id": utterance.id, "text": utterance.text, "audio": None if archive else audio, "offset": offset,
         "size": size, "start": utterance.start, "duration": utterance.duration, "channel": utterance.channel,
-        "rate": checked.rate, "samples": samples, "speaker": utterance.speaker, "split": utterance.split, "more": more,
+        "rate": checked.rate, "samples": samples, "speaker": utterance.speaker, "split": utterance.split,
+        "more": _more(plain),
     }  # fmt: skip
 
 

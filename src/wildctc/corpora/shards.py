@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class Shard:
         digest: SHA-256 of the archive, or of the table if there is no archive.
         characters: The characters of its transcripts.
         audio: Whether it has an archive.
+        archive: The archive, if it is not beside the table but in another folder of shards: relative to this folder, or
+            an address.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Shard:
     digest: str
     characters: str
     audio: bool = True
+    archive: str | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ class Shards:
             The utterances, in the order of its archive.
         """
         table = self.table(number)
-        archive = self.file(number, "tar") if self.shards[number].audio else None
+        archive = self.file(number, "tar", audio) if self.shards[number].audio else None
         columns = {
             name: table.column(name).to_pylist() for name in table.column_names if name not in ("rate", "samples")
         }
@@ -149,10 +153,29 @@ class Shards:
         Returns:
             Its path on this machine.
         """
-        name = f"{self.shards[number].name}.{ending}"
-        if self.spool is None or not needed:
-            return Path(self.address) / name
-        return self.spool.fetch(f"{self.address.rstrip('/')}/{name}")
+        shard = self.shards[number]
+        place = self.place(number) if ending == "tar" else f"{self.address.rstrip('/')}/{shard.name}.{ending}"
+        if is_address(place):
+            return self.spool.fetch(place, f"{shard.name}.{ending}") if needed else Path(place)
+        return Path(place)
+
+    def place(self, number: int) -> str:
+        """Find where the archive of a shard is.
+
+        Args:
+            number: Of the shard.
+
+        Returns:
+            Its path or address.
+        """
+        shard = self.shards[number]
+        name = shard.archive or f"{shard.name}.tar"
+        if is_address(name):
+            return name
+        if not is_address(self.address):
+            return str(Path(self.address) / name)
+        protocol, _, folder = self.address.partition("://")
+        return f"{protocol}://{posixpath.normpath(f'{folder}/{name}')}"
 
     def done(self, number: int) -> None:
         """Say that a shard is not needed any more, so that the copy of one at an address is removed.
@@ -174,10 +197,10 @@ class _Spool:
     def __init__(self) -> None:
         self._root: tempfile.TemporaryDirectory[str] | None = None
 
-    def fetch(self, address: str) -> Path:
+    def fetch(self, address: str, name: str) -> Path:
         if self._root is None:
             self._root = tempfile.TemporaryDirectory(prefix="wildctc-shards-")
-        path = self._folder() / address.rsplit("/", 1)[1]
+        path = self._folder() / name
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             part = path.with_name(f".{path.name}.part")
@@ -275,7 +298,8 @@ def open_shards(address: str | Path, audio_root: str | Path | None = None) -> Sh
     if not shards:
         raise WildCTCError(f"{address}/{LIST} lists no shards: pack the corpus again")
     root = None if audio_root is None else str(audio_root)
-    return Shards(address, shards, root, _Spool() if remote else None)
+    copies = remote or any(is_address(shard.archive or "") for shard in shards)
+    return Shards(address, shards, root, _Spool() if copies else None)
 
 
 def stream(shards: Shards) -> Iterator[tuple[Shard, list[Utterance]]]:

@@ -25,7 +25,7 @@ from wildctc.corpora.utterance import Utterance
 from wildctc.errors import WildCTCError
 from wildctc.features.cache import FeatureCache, NoFeatures, check_size
 from wildctc.features.front_end import FrontEnd
-from wildctc.files import make_folder, remove_parts, writing
+from wildctc.files import make_folder, patiently, remove_parts, writing
 
 _ABANDONED = 3600.0  # seconds after which a part of a file is of a process that was killed
 
@@ -225,29 +225,51 @@ def _name(shard: Shard) -> str:
 
 
 class _Packed:
-    """The features in a file, which is mapped into memory."""
+    """The features in a file. They are read with a call for each utterance: pages of a file that is mapped into memory
+    would count as memory of the process, and would be read one by one from a network disk."""
 
     def __init__(self, path: Path, utterances: int, speeds: int) -> None:
-        from safetensors import SafetensorError, safe_open
-
         self.path = path
         try:
-            self._file = safe_open(path, framework="numpy")
-            self._ends = [self._file.get_tensor(f"ends.{speed}") for speed in range(speeds)]
-            self._checks = [self._file.get_tensor(f"checks.{speed}") for speed in range(speeds)]
-            self._features = [self._file.get_slice(f"features.{speed}") for speed in range(speeds)]
-        except (OSError, SafetensorError) as error:
+            self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (open as long as the object lives)
+            size = int.from_bytes(self._read(0, 8), "little")
+            if size > os.fstat(self._file.fileno()).st_size:
+                raise ValueError("it is not in the format safetensors")
+            header = json.loads(self._read(8, size))
+            self._begin = 8 + size
+            self._header = [header[f"features.{speed}"] for speed in range(speeds)]
+            self._ends = [self._array(header[f"ends.{speed}"], "<i8", utterances) for speed in range(speeds)]
+            self._checks = [self._array(header[f"checks.{speed}"], "<u4", utterances) for speed in range(speeds)]
+            self.frames = np.stack([np.diff(ends, prepend=0) for ends in self._ends], axis=1)
+            self._shapes = [tuple(map(int, found["shape"][1:])) for found in self._header]
+        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise self._damaged(str(error)) from None
-        if any(len(ends) != utterances for ends in self._ends):
-            raise self._damaged("it has another number of utterances than its shard")
-        self.frames = np.stack([np.diff(ends, prepend=0) for ends in self._ends], axis=1)
+
+    def _read(self, offset: int, size: int) -> bytes:
+        content = patiently(lambda: os.pread(self._file.fileno(), size, offset))
+        if len(content) < size:
+            raise ValueError("it ends too early")
+        return content
+
+    def _array(self, named: dict[str, Any], dtype: str, utterances: int) -> np.ndarray:
+        begin, end = named["data_offsets"]
+        found = np.frombuffer(self._read(self._begin + begin, end - begin), dtype)
+        if len(found) != utterances:
+            raise ValueError("it has another number of utterances than its shard")
+        return found
 
     def get(self, utterance: Utterance, row: int, speed: int) -> np.ndarray:
-        ends = self._ends[speed]
-        found: np.ndarray = self._features[speed][int(ends[row - 1]) if row else 0 : int(ends[row])]
-        if zlib.crc32(found.tobytes()) != self._checks[speed][row]:
+        ends, shape = self._ends[speed], self._shapes[speed]
+        first, last = int(ends[row - 1]) if row else 0, int(ends[row])
+        each = 2 * math.prod(shape)
+        try:
+            place = self._begin + self._header[speed]["data_offsets"][0] + first * each
+            content = self._read(place, (last - first) * each) if last > first else b""
+        except (OSError, ValueError) as error:
+            raise self._damaged(str(error)) from None
+        if zlib.crc32(content) != self._checks[speed][row]:
             raise self._damaged(f"the checksum of utterance {row} is wrong")
-        return found.astype(np.float32)
+        return np.frombuffer(content, "<f2").reshape(last - first, *shape).astype(np.float32)
 
     def _damaged(self, reason: str) -> WildCTCError:
         return WildCTCError(f"{self.path}: damaged: {reason}; remove it, and the same command computes it again")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from wildctc.audio.recordings import open_recording
+from wildctc.audio.recordings import Recording, open_recording
 from wildctc.errors import WildCTCError
 from wildctc.longform.alignment import PRICES, LongAlignment, Prices, align_text
-from wildctc.longform.written import SpellingUnits, SpokenText, as_spoken, read_text
+from wildctc.longform.written import SpellingUnits, SpokenText, WrittenText, as_spoken, read_text
 from wildctc.recognizer.windows import LongLogits, WindowModel, long_logits
 
 _log = logging.getLogger(__name__)
@@ -88,8 +88,41 @@ def align_recording(
         WildCTCError: A file cannot be used, the model hears nothing, or the text is of another recording.
     """
     written = read_text(text, encoding)  # first: it takes no time, unlike the audio
+    return align_sound(
+        model, open_recording(audio, channel=channel), written,
+        channel=channel, romanize=romanize, prices=prices, least=least,
+    )  # fmt: skip
+
+
+def align_sound(
+    model: LongModel,
+    sound: Recording,
+    written: WrittenText,
+    *,
+    channel: int | None = None,
+    romanize: Callable[[str], str] | None = None,
+    prices: Prices = PRICES,
+    least: float = LEAST_FOUND,
+) -> AlignedRecording:
+    """Align a recording that is open with a text that was read.
+
+    Args:
+        model: The model.
+        sound: The recording.
+        written: The text.
+        channel: The channel that the recording was opened with.
+        romanize: Applied to each word of the text.
+        prices: What wildcards cost.
+        least: The share of the text that must be found in the audio.
+
+    Returns:
+        The alignment, and what it was made from.
+
+    Raises:
+        WildCTCError: The audio cannot be read, the model hears nothing, or the text is of another recording.
+    """
+    audio, text = sound.name, written.name
     spoken = as_spoken(written, model.units, romanize)
-    sound = open_recording(audio, channel=channel)
     letters = sum(len(word) + 1 for word in spoken.texts)
     if least * letters > _FASTEST * sound.duration:
         most = _FASTEST * sound.duration / letters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -212,17 +212,33 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
         A table, and a line for each file that was left out.
     """
     columns = ("kept", "not_in_text", "doubtful", "too_short", "pauses")
-    reports = [row["report"] for row in rows if "report" in row]
     lines = []
     for row in rows:
         if "report" in row:
             lines.append(_line(row["id"], row["report"], columns))
-    if len(reports) > 1:
-        total = {name: sum(report[name] for report in reports) for name in reports[0]}
-        lines.append(_line("all", total, columns))
+    if len(lines) > 1:
+        lines.append(_line("all", total_report(rows)[0], columns))
     head = ["", "segments", "minutes", *(name.replace("_", " ") for name in columns), "words not read"]
     shown = [table(head, lines)] if lines else []
     return "\n".join([*shown, *(f"left out: {row['left_out']}" for row in rows if "left_out" in row)])
+
+
+def total_report(rows: Iterable[dict[str, Any]]) -> tuple[dict[str, float], int, int]:
+    """Add up what became of recordings.
+
+    Args:
+        rows: Of the recordings.
+
+    Returns:
+        Seconds and words by reason; how many recordings there are, and how many of them are left out.
+    """
+    total: dict[str, float] = {}
+    count = bad = 0
+    for row in rows:
+        count, bad = count + 1, bad + ("left_out" in row)
+        for name, value in row.get("report", {}).items():
+            total[name] = total.get(name, 0) + value
+    return total, count, bad
 
 
 def _line(name: str, report: dict[str, float], columns: Sequence[str]) -> list[str]:

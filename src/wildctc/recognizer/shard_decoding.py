@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wildctc.claims import agree_on
 from wildctc.corpora.preparation import Rejects
 from wildctc.corpora.shards import Shards
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.distributed import ALONE, Processes
-from wildctc.errors import WildCTCError
-from wildctc.files import check_writable, make_folder, write_text, writing
+from wildctc.files import check_writable, make_folder, writing
 from wildctc.recognizer.batch import decode_manifest
 from wildctc.recognizer.model import Recognizer
 from wildctc.scoring.error_rates import Errors, score
@@ -79,7 +78,7 @@ def decode_shards(
     check_writable(output)
     parts = make_folder(output.with_name(f"{output.name}.parts"))
     if processes.first:
-        _check_settings(parts / "settings.json", _settings(model, shards, how))
+        agree_on(parts / "settings.json", _settings(model, shards, how))
     found = Decodings(Rejects(max_bad))
     for number, shard in enumerate(shards.shards):
         path = parts / f"{shard.name}.jsonl"
@@ -108,16 +107,6 @@ def _settings(model: Recognizer, shards: Shards, how: dict[str, Any]) -> dict[st
         "confidence": [sure.bias, *sure.weights] if sure else None,
         "variants": hashlib.sha256(variants.encode("utf-8", "backslashreplace")).hexdigest()[:16],
     }
-
-
-def _check_settings(path: Path, settings: dict[str, Any]) -> None:
-    text = json.dumps(settings)
-    if not path.exists():
-        write_text(path, text)
-    elif path.read_text(encoding="utf-8") != text:
-        there = json.loads(path.read_text(encoding="utf-8"))
-        other = ", ".join(name for name in settings if settings[name] != there.get(name))
-        raise WildCTCError(f"{path.parent} was made with another {other}; remove it, or write elsewhere with -o")
 
 
 def _count(found: Decodings, path: Path) -> None:

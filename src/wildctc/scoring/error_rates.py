@@ -17,7 +17,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from wildctc.errors import MissingExtra, WildCTCError
@@ -157,10 +157,9 @@ def _score_against(id: str, text: str, reference: "str | Writings") -> "Utteranc
 
 
 def _count(reference: Sequence[str], hypothesis: Sequence[str]) -> Errors:
-    find = levenshtein().editops
     if reference == hypothesis:
         return Errors(reference=len(reference))
-    tags = [tag for tag, _, _ in find(reference, hypothesis).as_list()]
+    tags = [tag for tag, _, _ in levenshtein().editops(reference, hypothesis).as_list()]
     return Errors(tags.count("replace"), tags.count("insert"), tags.count("delete"), len(reference))
 
 
@@ -170,6 +169,7 @@ def _sum(errors: Sequence[Errors]) -> Errors:
     return Errors(*map(sum, kinds))
 
 
+@cache
 def levenshtein() -> Any:
     """Import rapidfuzz's edit distance.
 

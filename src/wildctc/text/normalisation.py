@@ -48,6 +48,9 @@ class Normalizer:
     keep_invisible: bool = False
 
     def __call__(self, text: str) -> str:
+        if text.isascii() and text.isprintable():  # composed, and nothing invisible: most of a million lines
+            text = text.lower() if self.lower else text
+            return " ".join((_strip_punctuation(text) if self.strip_punctuation else text).split())
         text = unicodedata.normalize("NFC", text)
         if self.lower:
             text = text.lower()
@@ -93,8 +96,7 @@ class Normalizer:
 
 
 def _strip_invisible(text: str) -> str:
-    plain = text.isascii() and text.isprintable()  # the search alone takes most of the time of scoring a million lines
-    if plain or not _INVISIBLE.search(text):
+    if not _INVISIBLE.search(text):
         return text
     kept: list[str] = []
     letter = ""  # the letter before this place, if only its marks stand between
