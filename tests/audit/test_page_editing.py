@@ -26,13 +26,18 @@ def value(page):
     return page.page.input_value("textarea")
 
 
-@pytest.mark.parametrize(
-    "target", [".transcript .word >> nth=2", ".wave .sheet", ".findings .listen >> nth=1", ".controls .play", ".heard"]
-)
-def test_after_a_click_letters_still_go_into_the_fix(page, target):
+INSIDE = [".transcript .word >> nth=2", ".wave .sheet", ".findings .listen >> nth=1", ".controls .play", ".heard"]
+OUTSIDE = ["#count", "#progress", ".row[aria-selected=true]", "#recurring"]
+
+
+@pytest.mark.parametrize("target", INSIDE + OUTSIDE)
+def test_after_a_click_the_focus_is_in_the_fix_again(page, target):
     fix(page)
     page.press("End")
     page.page.click(target)
+    if target == "#recurring":  # what opens is closed
+        page.press("Escape")
+    assert page.run(FOCUSED)
     page.page.keyboard.type(" as a safe fast car")
     assert value(page) == f"{TEXT} as a safe fast car"
     assert page.run(MADE) == {}
