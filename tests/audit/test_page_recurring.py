@@ -27,7 +27,7 @@ def test_a_recurring_finding_is_counted_and_fixed_in_all_undecided_utterances(pa
     page.choose("three")
     page.press("a")
     page.page.click("#recurring")
-    [row] = page.page.locator("#recurring-list tr:has(td)").all_inner_texts()
+    [row] = page.page.locator("#recurring-list tr:has(button)").all_inner_texts()
     assert row.split() == ["gonna", "→", "going", "3", "2", "▶", "Fix", "2", "Variant", "Hide"]
     page.page.click("#recurring-list button:has-text('Fix')")
     page.page.click("#recurring-dialog button.main")
@@ -54,7 +54,7 @@ def test_what_was_fixed_everywhere_is_listed_and_taken_back_after_a_reload(empty
     page.page.reload()
     page.wait()
     page.page.click("#recurring")
-    lines = page.page.locator("#rules-list tr:has(td)").all_inner_texts()
+    lines = page.page.locator("#rules-list tr:has(button)").all_inner_texts()
     assert [" ".join(line.split()) for line in lines] == [
         "cat → hat fixed in 3 utterances Take back",
         "gonna → going fixed in 2 utterances Take back",

@@ -56,6 +56,9 @@ function findFixedTogether(decisions) {
   return found;
 }
 
+// The last column, with buttons, has no name.
+const headLine = (...names) => make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)), make("td"));
+
 // The dialog. app: the application, with choose(row), playIssue(issue), fixAll(issue, rows) and rule(issue, decision).
 class Recurring {
   constructor(app) {
@@ -71,9 +74,9 @@ class Recurring {
 
   show() {
     const found = findRecurring();
-    const head = ["Written → heard", "Times", "Speakers", "Sample", ""].map((text) => make("th", { scope: "col" }, text));
+    const head = headLine("Written → heard", "Times", "Speakers", "Sample");
     const lines = found.slice(0, RECURRING.listed).map((pattern) => this.line(pattern));
-    byName("recurring-list").replaceChildren(make("tr", {}, ...head), ...lines);
+    byName("recurring-list").replaceChildren(head, ...lines);
     byName("recurring-list").hidden = byName("recurring-about").hidden = lines.length === 0;
     byName("recurring-none").hidden = lines.length > 0;
     this.showRules();
@@ -126,8 +129,7 @@ class Recurring {
     });
     const lines = [...rules, ...fixes.filter(Boolean)];
     byName("rules-title").hidden = byName("rules-list").hidden = lines.length === 0;
-    const head = ["Settled", "As", "By", ""].map((text) => make("th", { scope: "col" }, text));
-    byName("rules-list").replaceChildren(make("tr", {}, ...head), ...lines);
+    byName("rules-list").replaceChildren(headLine("Settled", "As", "By"), ...lines);
   }
 
   settledLine(issue, as, by, undo) {
