@@ -169,8 +169,12 @@ def test_a_long_fix_leaves_room_for_the_evidence(empty, tmp_path, size):
     empty.open(tmp_path / "report")
     empty.press("f")
     room = empty.page.locator("#detail .scroll").bounding_box()["height"]
+    empty.run("say('x'.repeat(300))")
+    message, typed = (empty.page.locator(selector).bounding_box() for selector in ("#toast", "textarea"))
     empty.page.set_viewport_size({"width": 1280, "height": 800})
     assert room > 0.2 * size[1]
+    beside = message["x"] + message["width"] <= typed["x"]
+    assert beside or message["y"] + message["height"] <= typed["y"]  # a message does not cover what is typed
 
 
 @pytest.mark.slow
