@@ -21,6 +21,10 @@ def register(add: Add) -> None:
     p.add_argument(
         "--confidence", type=float, default=0.8, metavar="P", help="least mean confidence of its words (default 0.8)"
     )
+    p.add_argument(
+        "--bridge", type=int, default=0, metavar="WORDS",
+        help="keep places where at most so many words differ inside a segment: {written|heard} (default 0: cut there)",
+    )  # fmt: skip
     add_long_options(p)
     add_hf_option(p)
     add_trust_option(p)
@@ -41,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
         pairs = read_table(options.table)
     else:
         raise WildCTCError(f"{options.audio}: give AUDIO and TEXT, or --table, not both")
-    cutting = Cutting(options.shortest, options.longest, options.confidence)
+    cutting = Cutting(options.shortest, options.longest, options.confidence, options.bridge)
     romanize = romanizer(options.language) if options.romanize else None
     with process_group() as processes:
         model = load_model_or_checkpoint(options)
