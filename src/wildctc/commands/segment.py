@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wildctc.commands.options import Add, add_hf_option, add_long_options, add_trust_option, load_model_or_checkpoint
+from wildctc.commands.options import (
+    Add,
+    add_hf_option,
+    add_long_options,
+    add_trust_option,
+    load_model_or_checkpoint,
+    make_romanizer,
+)
 from wildctc.errors import WildCTCError
 
 
@@ -34,7 +41,6 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.distributed import process_group
     from wildctc.longform.recording import check_files
     from wildctc.longform.segments import Cutting, Pair, read_table, segment_files, summary
-    from wildctc.longform.written import romanizer
 
     if (options.table is None) == (options.text is None):
         raise WildCTCError("give AUDIO and TEXT, or --table FILE for many of them")
@@ -46,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         raise WildCTCError(f"{options.audio}: give AUDIO and TEXT, or --table, not both")
     cutting = Cutting(options.shortest, options.longest, options.confidence, options.bridge)
-    romanize = romanizer(options.language) if options.romanize else None
+    romanize = make_romanizer(options)
     with process_group() as processes:
         model = load_model_or_checkpoint(options)
         settings = {"weights": model.fingerprint(), "romanize": [options.romanize, options.language]}
