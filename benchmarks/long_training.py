@@ -29,6 +29,9 @@ from wildctc.corpora.manifest import load_manifest
 from wildctc.corpora.subset import Subset
 from wildctc.files import make_folder, write_text
 from wildctc.json_lines import read_rows
+from wildctc.longform.recording import align_recording
+from wildctc.longform.segments import Cutting, Pair, cut
+from wildctc.recognizer.model import Recognizer
 
 CASES = ("original", "undisturbed", "segments", "bridged")
 
@@ -72,11 +75,12 @@ def make_case(options: argparse.Namespace, out: Path, case: str) -> None:
     joined = out / ("undisturbed" if case == "undisturbed" else "joined")
     if not (joined / "truth.json").exists():
         make_recording(hour, rows, joined, options.seed, disturbed=case != "undisturbed")
-    folder = joined / case
-    more = ["--bridge", 2] if case == "bridged" else []
-    wildctc("segment", options.model, joined / "recording.wav", joined / "text.txt", "-o", folder, *more)
-    rows = [row for _, row in read_rows(folder / "manifest.jsonl")]
-    write_data(options, out, case, [row | {"text": row["text"].replace(".", "")} for row in rows])
+    pair = Pair("recording", joined / "recording.wav", joined / "text.txt")
+    found = align_recording(Recognizer.load(options.model), pair.audio, pair.text).alignment
+    for name in ("undisturbed",) if case == "undisturbed" else ("segments", "bridged"):
+        segments, report = cut(found, pair, Cutting(bridge=2 if name == "bridged" else 0))
+        print(name, report)
+        write_data(options, out, name, [row | {"text": row["text"].replace(".", "")} for row in segments])
 
 
 def seconds(out: Path, case: str) -> float:

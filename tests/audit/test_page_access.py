@@ -6,7 +6,7 @@ import pytest
 
 SHOWN = {
     "page": "",
-    "decisions": "app.record({decision: 'fix', fixed: 'the dog'}, 0); app.saveComment('sure'); app.move(1); app.decide('skip')",
+    "decisions": "app.record({decision: 'fix', fixed: 'the dog'}, 0); app.saveComment('sure'); app.decide('skip')",
     "editor": "app.decide('fix')",
     "help": "byName('about').showModal()",
     "recurring": "await app.recurring.open()",
