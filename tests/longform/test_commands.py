@@ -284,7 +284,11 @@ def test_text_of_another_recording_is_said_so(made, capsys):
     rng = np.random.default_rng(9)
     (folder / "other.txt").write_text("\n".join(" ".join(sentence(rng) for _ in range(4)) for _ in range(20)))
     soundfile.write(folder / "quiet.wav", say("ab cd ef" + " " * 60 + "fa", rng), RATE)
-    assert "of the text was found in the audio: is" in refuse(made, capsys, folder / "quiet.wav", folder / "other.txt")
+    told = refuse(made, capsys, folder / "quiet.wav", folder / "other.txt")
+    assert "of the text was found in the audio: is" in told
+    least = told.split("--least ")[1].split()[0]
+    arguments = [str(folder / "run"), str(folder / "quiet.wav"), str(folder / "other.txt"), "--least", least]
+    assert main(["align-long", *arguments]) == 0
 
 
 def test_a_text_ten_times_too_long_is_refused_before_anything_is_computed(made, capsys, monkeypatch):
