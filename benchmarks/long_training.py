@@ -112,7 +112,8 @@ def train(options: argparse.Namespace, out: Path, case: str) -> None:
     if not (run / "hyp" / "test.jsonl").exists():
         wildctc("decode", run, data / "test.jsonl", "--cache", cache, "--beam", 1)
     if case != "original":
-        wildctc("compare", out / "runs" / f"original-{options.epochs}", out / "runs" / f"{case}-{epochs}")
+        original = out / "runs" / f"original-{options.epochs}" / run.name
+        wildctc("compare", *(folder / "hyp" / "test.jsonl" for folder in (original, run)))
 
 
 if __name__ == "__main__":
