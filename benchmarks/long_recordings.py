@@ -50,7 +50,9 @@ class Truth(NamedTuple):
     sentences: list[tuple[str, int]]
 
 
-def make_recording(rows: Sequence[Utterance], strangers: Sequence[Utterance], folder: Path, seed: int) -> Truth:
+def make_recording(
+    rows: Sequence[Utterance], strangers: Sequence[Utterance], folder: Path, seed: int, disturbed: bool = True
+) -> Truth:
     """Write FOLDER/recording.wav, FOLDER/text.txt and FOLDER/truth.json.
 
     Args:
@@ -58,6 +60,7 @@ def make_recording(rows: Sequence[Utterance], strangers: Sequence[Utterance], fo
         strangers: From which foreign utterances and sentences that were not read are drawn.
         folder: Where to write.
         seed: Of all draws.
+        disturbed: Whether there are foreign utterances, and the text is disturbed.
 
     Returns:
         The truth.
@@ -79,14 +82,14 @@ def make_recording(rows: Sequence[Utterance], strangers: Sequence[Utterance], fo
             at += len(wave) / rate
 
         for row in rows:
-            if rng.random() < SHARE:
+            if disturbed and rng.random() < SHARE:
                 others = [stranger for stranger in strangers if stranger.speaker != row.speaker]
                 other = others[rng.integers(len(others))]
                 if is_loud(wave := read_whole(other.audio, rate)):
                     add(other, wave, "foreign")
             if is_loud(wave := read_whole(row.audio, rate)):
                 add(row, wave, "kept")
-    truth = Truth(spoken, _disturb(spoken, [row.text for row in strangers], rng))
+    truth = Truth(spoken, _disturb(spoken, [row.text for row in strangers], rng) if disturbed else _as_said(spoken))
     write_text(folder / "text.txt", "".join(f"{text}.\n" for text, _ in truth.sentences))
     write_text(folder / "truth.json", json.dumps([[asdict(s) for s in spoken], truth.sentences]))
     return truth
@@ -107,6 +110,12 @@ def _edges(wave: np.ndarray, rate: int) -> tuple[float, float]:
     loud = np.sqrt(np.square(wave[: len(wave) // step * step].reshape(-1, step)).mean(1))
     there = np.flatnonzero(loud >= _EDGE * loud.max())
     return there[0] / 50, (there[-1] + 1) / 50
+
+
+def _as_said(spoken: list[Spoken]) -> list[tuple[str, int]]:
+    for number, said in enumerate(spoken):
+        said.sentence = number
+    return [(said.text, number) for number, said in enumerate(spoken)]
 
 
 def _disturb(spoken: list[Spoken], texts: list[str], rng: np.random.Generator) -> list[tuple[str, int]]:

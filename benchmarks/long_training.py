@@ -29,8 +29,11 @@ from wildctc.corpora.manifest import load_manifest
 from wildctc.corpora.subset import Subset
 from wildctc.files import make_folder, write_text
 from wildctc.json_lines import read_rows
+from wildctc.longform.recording import align_recording
+from wildctc.longform.segments import Cutting, Pair, cut
+from wildctc.recognizer.model import Recognizer
 
-CASES = ("original", "segments")
+CASES = ("original", "undisturbed", "segments", "bridged")
 
 
 def main() -> None:
@@ -43,39 +46,51 @@ def main() -> None:
     parser.add_argument("--recipe", default="harper-valley")
     parser.add_argument("--epochs", type=int, default=14, help="default 14")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, help="train these only")
+    parser.add_argument("--equal-steps", action="store_true", help="more epochs where there is less speech")
+    parser.add_argument("--count", action="store_true", help="train nothing")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, help="these only")
     options = parser.parse_args()
     out = make_folder(Path(options.out))
-    if not (out / "joined" / "truth.json").exists():
-        join(options, out)
     for case in options.cases:
-        if case == "segments" and not (out / "data" / case / "train.jsonl").exists():
-            segment(options, out)
-        train(options, out, case)
-    if options.cases == CASES:
-        wildctc("compare", *(out / "runs" / case for case in CASES))
+        if not (out / "data" / case / "train.jsonl").exists():
+            make_case(options, out, case)
+        print(count(out, case))
+        if not options.count:
+            train(options, out, case)
 
 
 def wildctc(*words: object) -> None:
     subprocess.run([sys.executable, "-m", "wildctc", *map(str, words)], check=True)
 
 
-def join(options: argparse.Namespace, out: Path) -> None:
+def make_case(options: argparse.Namespace, out: Path, case: str) -> None:
     taken = {u.id for u in load_manifest(str(Path(options.data) / "train.jsonl.gz"), None, None)}
     rows = load_manifest(str(Path(options.speech) / "manifest.jsonl"), "train", None)
     rows = [u for u in rows if u.id not in taken]
     hour = [u for u in Subset(hours=options.hours).of(rows) if is_loud(read_whole(u.audio, 8000))]
     hour.sort(key=lambda u: (u.speaker or "", u.id))
-    original = [{"id": u.id, "audio": str(u.audio.resolve()), "text": u.text, "duration": u.duration} for u in hour]
-    write_data(options, out, "original", original)
-    make_recording(hour, rows, out / "joined", options.seed)
+    if case == "original":
+        original = [{"id": u.id, "audio": str(u.audio.resolve()), "text": u.text, "duration": u.duration} for u in hour]
+        return write_data(options, out, case, original)
+    joined = out / ("undisturbed" if case == "undisturbed" else "joined")
+    if not (joined / "truth.json").exists():
+        make_recording(hour, rows, joined, options.seed, disturbed=case != "undisturbed")
+    pair = Pair("recording", joined / "recording.wav", joined / "text.txt")
+    found = align_recording(Recognizer.load(options.model), pair.audio, pair.text).alignment
+    for name in ("undisturbed",) if case == "undisturbed" else ("segments", "bridged"):
+        segments, report = cut(found, pair, Cutting(bridge=2 if name == "bridged" else 0))
+        print(name, report)
+        write_data(options, out, name, [row | {"text": row["text"].replace(".", "")} for row in segments])
 
 
-def segment(options: argparse.Namespace, out: Path) -> None:
-    joined = out / "joined"
-    wildctc("segment", options.model, joined / "recording.wav", joined / "text.txt", "-o", joined / "segments")
-    rows = [row for _, row in read_rows(joined / "segments" / "manifest.jsonl")]
-    write_data(options, out, "segments", [row | {"text": row["text"].replace(".", "")} for row in rows])
+def seconds(out: Path, case: str) -> float:
+    return sum(row["duration"] for _, row in read_rows(out / "data" / case / "train.jsonl"))
+
+
+def count(out: Path, case: str) -> str:
+    rows = [row for _, row in read_rows(out / "data" / case / "train.jsonl")]
+    words = sum(len(row["text"].split()) for row in rows)
+    return f"{case}: {len(rows):,} utterances, {seconds(out, case) / 60:.1f} minutes, {words:,} words"
 
 
 def write_data(options: argparse.Namespace, out: Path, case: str, rows: list[dict[str, Any]]) -> None:
@@ -87,13 +102,18 @@ def write_data(options: argparse.Namespace, out: Path, case: str, rows: list[dic
 
 
 def train(options: argparse.Namespace, out: Path, case: str) -> None:
-    data, run = out / "data" / case, out / "runs" / case / f"seed{options.seed}"
+    share = seconds(out, "original") / seconds(out, case) if options.equal_steps else 1.0
+    epochs = round(options.epochs * share)
+    data, run = out / "data" / case, out / "runs" / f"{case}-{epochs}" / f"seed{options.seed}"
     files = ["--data.dir", data, "--data.train", "train.jsonl", "--data.dev", "dev.jsonl"]
     cache = out / "features"
-    files += ["--data.cache", cache, "--training.epochs", options.epochs, "--training.ctc_epochs", 0]
+    files += ["--data.cache", cache, "--training.epochs", epochs, "--training.ctc_epochs", 0]
     wildctc("train", options.recipe, *files, "--seed", options.seed, "--out", run)
     if not (run / "hyp" / "test.jsonl").exists():
         wildctc("decode", run, data / "test.jsonl", "--cache", cache, "--beam", 1)
+    if case != "original":
+        original = out / "runs" / f"original-{options.epochs}" / run.name
+        wildctc("compare", *(folder / "hyp" / "test.jsonl" for folder in (original, run)))
 
 
 if __name__ == "__main__":

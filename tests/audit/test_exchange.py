@@ -144,3 +144,13 @@ def test_the_probe_is_never_written_over(probe, capsys):
     before = probe.read_bytes()
     assert main(["exchange", str(probe), "--to", "nemo", "-o", str(probe)]) == 2
     assert probe.read_bytes() == before
+
+
+@pytest.mark.parametrize("form", ["textgrid", "elan"])
+def test_every_id_gets_a_file_of_its_own(tmp_path, form):
+    ids = ["half \ud800", "the end\x1b[2J", *("कखग" * 20 + end for end in "कख")]
+    write(tmp_path, [probed(id, "ab cd", {0: "ac"}, audio="gone\ud800.wav") for id in ids])
+    out = exchange(tmp_path / "probe.jsonl", form, tmp_path / "out", decisions=False)
+    names = [path.name for path in out.iterdir()]
+    assert len(names) == 4
+    assert all(name.isascii() and name.isprintable() and len(name) < 255 for name in names)

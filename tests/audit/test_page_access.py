@@ -6,10 +6,14 @@ import pytest
 
 SHOWN = {
     "page": "",
+    "decisions": "app.record({decision: 'fix', fixed: 'the dog'}, 0); app.saveComment('sure'); app.decide('skip')",
     "editor": "app.decide('fix')",
     "help": "byName('about').showModal()",
     "recurring": "await app.recurring.open()",
+    "settled": "const [one] = app.row.issues; app.rule(one, 'hide'); await app.recurring.open()",
     "stop": "await app.stopping.open()",
+    "older": "byName('older-text').textContent = '1 decision'; byName('older').showModal()",
+    "who": "void app.team.ask()",
     "empty": "byName('search').value = 'no such words'; app.refilter()",
 }
 

@@ -26,13 +26,18 @@ def value(page):
     return page.page.input_value("textarea")
 
 
-@pytest.mark.parametrize(
-    "target", [".transcript .word >> nth=2", ".wave .sheet", ".findings .listen >> nth=1", ".controls .play", ".heard"]
-)
-def test_after_a_click_letters_still_go_into_the_fix(page, target):
+INSIDE = [".transcript .word >> nth=2", ".wave .sheet", ".findings .listen >> nth=1", ".controls .play", ".heard"]
+OUTSIDE = ["#count", "#progress", ".row[aria-selected=true]", "#recurring"]
+
+
+@pytest.mark.parametrize("target", INSIDE + OUTSIDE)
+def test_after_a_click_the_focus_is_in_the_fix_again(page, target):
     fix(page)
     page.press("End")
     page.page.click(target)
+    if target == "#recurring":  # what opens is closed
+        page.press("Escape")
+    assert page.run(FOCUSED)
     page.page.keyboard.type(" as a safe fast car")
     assert value(page) == f"{TEXT} as a safe fast car"
     assert page.run(MADE) == {}
@@ -164,8 +169,12 @@ def test_a_long_fix_leaves_room_for_the_evidence(empty, tmp_path, size):
     empty.open(tmp_path / "report")
     empty.press("f")
     room = empty.page.locator("#detail .scroll").bounding_box()["height"]
+    empty.run("say('x'.repeat(300))")
+    message, typed = (empty.page.locator(selector).bounding_box() for selector in ("#toast", "textarea"))
     empty.page.set_viewport_size({"width": 1280, "height": 800})
     assert room > 0.2 * size[1]
+    beside = message["x"] + message["width"] <= typed["x"]
+    assert beside or message["y"] + message["height"] <= typed["y"]  # a message does not cover what is typed
 
 
 @pytest.mark.slow

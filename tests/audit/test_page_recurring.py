@@ -27,7 +27,7 @@ def test_a_recurring_finding_is_counted_and_fixed_in_all_undecided_utterances(pa
     page.choose("three")
     page.press("a")
     page.page.click("#recurring")
-    [row] = page.page.locator("#recurring-list tr:has(td)").all_inner_texts()
+    [row] = page.page.locator("#recurring-list tr:has(button)").all_inner_texts()
     assert row.split() == ["gonna", "→", "going", "3", "2", "▶", "Fix", "2", "Variant", "Hide"]
     page.page.click("#recurring-list button:has-text('Fix')")
     page.page.click("#recurring-dialog button.main")
@@ -41,6 +41,32 @@ def test_a_recurring_finding_is_counted_and_fixed_in_all_undecided_utterances(pa
     assert page.run(MADE) == {"three": "accept"}
     page.press("Shift+U")
     assert page.run(MADE) == fixed
+
+
+def test_what_was_fixed_everywhere_is_listed_and_taken_back_after_a_reload(empty, tmp_path):
+    utterances = [probed(id, "gonna see a cat", {0: "going", 3: "hat"}) for id in ("one", "two")]
+    write_report(write(tmp_path, [*utterances, probed("three", "my cat", {1: "hat"})]), tmp_path / "report")
+    page = empty
+    page.open(tmp_path / "report")
+    page.page.click("#recurring")
+    for fixed in ("cat", "gonna"):
+        page.page.click(f"#recurring-list tr:has-text('{fixed} →') button:has-text('Fix')")
+    page.page.reload()
+    page.wait()
+    page.page.click("#recurring")
+    lines = page.page.locator("#rules-list tr:has(button)").all_inner_texts()
+    assert [" ".join(line.split()) for line in lines] == [
+        "cat → hat fixed in 3 utterances Take back",
+        "gonna → going fixed in 2 utterances Take back",
+    ]
+    page.page.click("#rules-list tr:has-text('cat →') button")
+    assert page.run(MADE) == {"one": "going see a cat", "two": "going see a cat"}
+    assert "gonna" in page.text("#rules-list")
+    assert "cat" not in page.text("#rules-list")
+    page.page.click("#recurring-dialog form button")
+    page.page.locator("#list").focus()
+    page.press("u")
+    assert page.run(MADE) == {"one": "going see a hat", "two": "going see a hat", "three": "my hat"}
 
 
 def test_a_sample_of_a_recurring_finding_is_played(page):

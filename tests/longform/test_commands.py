@@ -181,6 +181,35 @@ def test_segments_are_what_was_said(made, capsys):
     assert sum(said) >= 0.8 * len(said)
 
 
+def test_a_changed_word_stays_inside_its_segment_as_an_alternative_that_training_reads(made):
+    folder = made["folder"]
+    lines = [line.lower().strip(".").split() for line in made["lines"]]
+    said = lines[3][2]
+    lines[3][2] = "afafafaf"
+    (folder / "changed.txt").write_text("\n".join(" ".join(line) for line in lines))
+    arguments = ["segment", str(folder / "run"), str(folder / "rec.wav"), str(folder / "changed.txt"), "--bridge", "1"]
+    assert main([*arguments, "-o", str(folder / "bridged")]) == 0
+    [text] = [row["text"] for row in read_rows(folder / "bridged" / "manifest.jsonl") if "afafafaf" in row["text"]]
+    assert f" {{afafafaf|{said}}} " in text
+    words = ["--data.dir", str(folder / "bridged"), "--data.train", "manifest.jsonl", "--data.dev", "manifest.jsonl"]
+    epochs = ["--training.epochs", "1", "--training.ctc_epochs", "0"]
+    assert main(["train", str(folder / "run" / "config.yaml"), *words, *epochs, "--out", str(folder / "again")]) == 0
+
+
+def test_inputs_are_never_overwritten_and_folders_are_looked_at_first(made, capsys):
+    folder = made["folder"]
+    (folder / "full").mkdir()
+    (folder / "full" / "thesis.tex").touch()
+    arguments = ["align-long", "nowhere", str(folder / "rec.wav"), str(folder / "text.txt")]
+    for more, said in (
+        (["-o", str(folder / "text.txt")], "it is the input"),
+        (["--audit", str(folder / "full")], "holds other files"),
+        (["--language", "tam"], "is of --romanize"),
+    ):
+        assert main([*arguments, *more]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_one_bad_file_does_not_stop_the_rest_and_a_second_call_does_nothing_again(made, capsys):
     folder = made["folder"]
     (folder / "broken.wav").write_bytes(b"no sound")
@@ -258,7 +287,11 @@ def test_text_of_another_recording_is_said_so(made, capsys):
     rng = np.random.default_rng(9)
     (folder / "other.txt").write_text("\n".join(" ".join(sentence(rng) for _ in range(4)) for _ in range(20)))
     soundfile.write(folder / "quiet.wav", say("ab cd ef" + " " * 60 + "fa", rng), RATE)
-    assert "of the text was found in the audio: is" in refuse(made, capsys, folder / "quiet.wav", folder / "other.txt")
+    told = refuse(made, capsys, folder / "quiet.wav", folder / "other.txt")
+    assert "of the text was found in the audio: is" in told
+    least = told.split("--least ")[1].split()[0]
+    arguments = [str(folder / "run"), str(folder / "quiet.wav"), str(folder / "other.txt"), "--least", least]
+    assert main(["align-long", *arguments]) == 0
 
 
 def test_a_text_ten_times_too_long_is_refused_before_anything_is_computed(made, capsys, monkeypatch):

@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from wildctc.longform.alignment import AlignedWrittenWord, Difference, LongAlignment
+from wildctc.longform.bridges import bridge
 from wildctc.longform.formats import subtitles
 from wildctc.longform.pieces import all_pieces, solid_pieces
+from wildctc.longform.segments import Cutting, Pair, cut
 from wildctc.recognizer.textgrid import Interval, to_textgrid
+from wildctc.text.alternatives import parse_text
 
 
 def aligned(words, differences=(), duration=None):
@@ -84,3 +88,38 @@ def test_an_old_subtitle_is_kept_whole_at_the_time_of_what_was_read_of_it():
     shown = subtitles(replace(found, words=rows, subtitles=True))
     assert [cue.lines for cue in shown] == [["it was good."], ["so"]]
     assert [cue.start for cue in shown] == [0.5, 3.0]
+
+
+DIFFERENT = [
+    ("a", 0.5, 0.9),
+    ("gone", 1.0, 1.0, False),
+    ("b", 2.0, 2.4),
+    ("c.", 2.5, 2.9),
+    ("d|{e}", 3.0, 3.4),
+    ("f", 5, 5.4),
+]
+ODD = [Difference(1.0, 1.9, 1, 2, "gone", "he|rd"), Difference(3.6, 4.8, 5, 5, "", "one two three")]
+
+
+def segments(most):
+    rows, report = cut(aligned(DIFFERENT, ODD), Pair("x", Path("a.wav"), Path("a.txt")), Cutting(0.1, bridge=most))
+    assert (report["words"], report["words_not_read"]) == (6, 1)
+    return [(row["text"], row["start"], round(row["start"] + row["duration"], 3)) for row in rows]
+
+
+def test_a_small_difference_becomes_alternatives_inside_a_segment():
+    assert segments(0) == [("a", 0.3, 0.95), ("b c. d|\\{e\\}", 1.95, 3.5), ("f", 4.9, 5.6)]
+    assert segments(1) == [("a {gone|he\\|rd} b c. d|\\{e\\}", 0.3, 3.5), ("f", 4.9, 5.6)]
+    [(text, *_)] = segments(3)
+    assert [slot.alternatives for slot in parse_text(text).slots if len(slot.alternatives) > 1] == [
+        (("gone",), ("he|rd",)),
+        ((), ("one", "two", "three")),
+    ]
+
+
+def test_a_difference_at_the_edge_of_the_text_is_no_alternative():
+    words = [("gone", 0, 0, False), ("b", 2.0, 2.4), ("c", 2.5, 2.9)]
+    odd = [Difference(0.5, 1.9, 0, 1, "gone", "here"), Difference(3.0, 3.4, 3, 3, "", "more")]
+    found = bridge(aligned(words, odd), 9)
+    assert [word.text for word in found.words] == ["gone", "b", "c"]
+    assert found.differences == odd

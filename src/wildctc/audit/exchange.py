@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -23,6 +24,7 @@ from wildctc.probe.records import NotProbed, ProbedUtterance, stream_probe
 
 Decisions = Mapping[str, Decision]
 _Tier = list[tuple[float, float, str]]
+_LONGEST_NAME = 200  # characters of a file's name; file systems allow 255 bytes
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 _COLUMNS = ("id", "speaker", "audio", "kind", "written", "heard", "score", "start", "end", "decision", "right",
             "reviewer", "at", "reason", "comment")  # fmt: skip
@@ -175,9 +177,15 @@ def _write_each(
     make_folder(output)
     count = 0
     for u, decision in pairs:
-        write_text(output / f"{quote(u.id, safe=' ')[:200]}{suffix}", make(u, decision))
+        write_text(output / f"{_file_name(u.id)}{suffix}", make(u, decision))
         count += 1
     return count
+
+
+def _file_name(id: str) -> str:
+    """An id without what a file's name cannot have, and not too long; different for different ids."""
+    name = quote(as_bytes(id), safe=" ")
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}-{zlib.crc32(as_bytes(id)):08x}"
 
 
 def _textgrid(u: ProbedUtterance, decision: Decision | None) -> str:
@@ -216,7 +224,7 @@ def _elan(u: ProbedUtterance, decision: Decision | None) -> str:
     root = ElementTree.Element("ANNOTATION_DOCUMENT", AUTHOR="wildctc", DATE=date, FORMAT="3.0", VERSION="3.0")
     root.set(f"{{{_INSTANCE}}}noNamespaceSchemaLocation", "http://www.mpi.nl/tools/elan/EAFv3.0.xsd")
     header = ElementTree.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
-    ElementTree.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=u.audio, MIME_TYPE="audio/x-wav")
+    ElementTree.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=_printable(u.audio), MIME_TYPE="audio/x-wav")
     order = ElementTree.SubElement(root, "TIME_ORDER")
     slots = 0
     for name, marks in _tiers(u, decision).items():

@@ -37,7 +37,7 @@ def write_report(probe: str | Path, folder: str | Path, link: bool = False, work
         What was written.
     """
     probe, folder = Path(probe), Path(folder)
-    _check_folder(folder)
+    check_report_folder(folder)
     place = folder.resolve()
     part = place.with_name(f".{place.name}.part")
     with writing(folder):
@@ -52,6 +52,22 @@ def write_report(probe: str | Path, folder: str | Path, link: bool = False, work
         finally:
             shutil.rmtree(part, ignore_errors=True)
     return report
+
+
+def check_report_folder(folder: Path) -> None:
+    """Check before long work that a folder can get a report.
+
+    Args:
+        folder: A new or empty folder, or one with an earlier report.
+
+    Raises:
+        WildCTCError: It is a file, or has other files and no report.
+    """
+    make_folder(folder.parent)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "data" / "report.js").is_file():
+        raise WildCTCError(f"{folder} holds other files and no report: give a new folder")
+    if folder.exists() and not folder.is_dir():
+        raise WildCTCError(f"{folder} is a file: give a folder for the report")
 
 
 def is_current(probe: str | Path, folder: str | Path) -> bool:
@@ -79,14 +95,6 @@ def _copy_page(folder: Path) -> None:
     for file in resources.files("wildctc.audit").joinpath("page").iterdir():
         if file.name.endswith((".html", ".css", ".js")):
             (folder / file.name).write_bytes(file.read_bytes())
-
-
-def _check_folder(folder: Path) -> None:
-    make_folder(folder.parent)
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "data" / "report.js").is_file():
-        raise WildCTCError(f"{folder} holds other files and no report: give a new folder")
-    if folder.exists() and not folder.is_dir():
-        raise WildCTCError(f"{folder} is a file: give a folder for the report")
 
 
 def _replace(folder: Path, part: Path) -> None:

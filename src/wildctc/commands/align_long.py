@@ -10,7 +10,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wildctc.commands.options import Add, add_hf_option, add_long_options, add_trust_option, load_model_or_checkpoint
+from wildctc.commands.options import (
+    Add,
+    add_hf_option,
+    add_long_options,
+    add_trust_option,
+    load_model_or_checkpoint,
+    make_romanizer,
+)
 from wildctc.errors import WildCTCError
 
 if TYPE_CHECKING:
@@ -40,14 +47,18 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.files import check_writable, write_text
     from wildctc.longform.formats import FORMATS, summary, to_text
     from wildctc.longform.recording import align_recording, check_files
-    from wildctc.longform.written import romanizer
 
     for output in map(Path, options.output):
         if output.suffix.lower() not in FORMATS:
             raise WildCTCError(f"{output}: no format ends so; there are {_ENDINGS}")
-        check_writable(output)  # before the work, not after it
+        for source in (options.text, options.audio):
+            check_writable(output, source)  # before the work, not after it
+    if options.audit:
+        from wildctc.audit.report import check_report_folder
+
+        check_report_folder(Path(options.audit))
     check_files(options.audio, options.text, options.channel, options.encoding)
-    romanize = romanizer(options.language) if options.romanize else None
+    romanize = make_romanizer(options)
     model = load_model_or_checkpoint(options)
     found = align_recording(
         model, options.audio, options.text,

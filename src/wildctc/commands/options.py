@@ -363,6 +363,22 @@ def add_long_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", metavar="CODE", help="of --romanize: ISO 639-3, such as tam")
 
 
+def make_romanizer(options: argparse.Namespace) -> Callable[[str], str] | None:
+    """Make what --romanize and --language ask for.
+
+    Args:
+        options: of a command with `add_long_options`.
+
+    Returns:
+        What writes a word in Latin letters; None without --romanize.
+    """
+    from wildctc.longform.written import romanizer
+
+    if options.language and not options.romanize:
+        raise WildCTCError("--language is of --romanize: give that too")
+    return romanizer(options.language) if options.romanize else None
+
+
 def load_model_or_checkpoint(options: argparse.Namespace) -> Recognizer | Checkpoint:
     """Load the recogniser of RUN, or with --hf the checkpoint, on the GPU if there is one.
 

@@ -14,6 +14,7 @@ from wildctc.commands.options import (
     add_long_options,
     add_trust_option,
     load_model_or_checkpoint,
+    make_romanizer,
     share_with_ray,
 )
 from wildctc.errors import WildCTCError
@@ -43,6 +44,10 @@ def register(add: Add) -> None:
     p.add_argument(
         "--confidence", type=float, default=0.8, metavar="P", help="least mean confidence of its words (default 0.8)"
     )
+    p.add_argument(
+        "--bridge", type=int, default=0, metavar="WORDS",
+        help="keep places where at most so many words differ inside a segment: {written|heard} (default 0: cut there)",
+    )  # fmt: skip
     add_long_options(p)
     add_hf_option(p)
     add_trust_option(p)
@@ -54,13 +59,11 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.distributed import process_group
     from wildctc.longform.recording import check_files
     from wildctc.longform.segments import Cutting, Pair, read_table, segment_files, summary
-    from wildctc.longform.written import romanizer
 
-    cutting = Cutting(options.shortest, options.longest, options.confidence)
-    romanize = romanizer(options.language) if options.romanize else None
+    cutting = Cutting(options.shortest, options.longest, options.confidence, options.bridge)
     if options.audio is not None and options.text is None and options.table is None and are_shards(options.audio):
         share_with_ray(options, of_shards=True, gpus=True)
-        _segment_shards(options, cutting, romanize)
+        _segment_shards(options, cutting, make_romanizer(options))
         return
     share_with_ray(options, of_shards=False)
     if (options.table is None) == (options.text is None):
@@ -72,6 +75,7 @@ def run(options: argparse.Namespace) -> None:
         pairs = read_table(options.table)
     else:
         raise WildCTCError(f"{options.audio}: give AUDIO and TEXT, or --table, not both")
+    romanize = make_romanizer(options)
     with process_group() as processes:
         model = load_model_or_checkpoint(options)
         settings = {"weights": model.fingerprint(), "romanize": [options.romanize, options.language]}

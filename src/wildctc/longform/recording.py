@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import floor
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -56,6 +57,15 @@ def check_files(audio: str | Path, text: str | Path, channel: int | None = None,
     """
     read_text(text, encoding)
     next(iter(open_recording(audio, channel=channel).blocks), None)
+
+
+def _just_below(share: float) -> str:
+    """Write a share with two digits, never rounded up: the option that is advised must help.
+
+    >>> _just_below(0.138)
+    '0.13'
+    """
+    return f"{floor(100 * share) / 100:g}"
 
 
 def align_recording(
@@ -139,7 +149,7 @@ def align_sound(
     if found.found < least:
         raise WildCTCError(
             f"{audio}: {found.found:.0%} of the text was found in the audio: is {text} the text of this recording, and "
-            f"the model one of its language? --least {found.found:.2g} aligns it all the same"
+            f"the model one of its language? --least {_just_below(found.found)} aligns it all the same"
         )
     if found.found < 0.5 and found.unwritten > found.duration / 2:
         _log.warning(

@@ -13,6 +13,7 @@ from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.files import check_writable, make_folder, write_text
 from wildctc.json_lines import read_lines, read_rows, row_line
 from wildctc.longform.alignment import LongAlignment, texts_of
+from wildctc.longform.bridges import bridge
 from wildctc.longform.pieces import LONGEST, Piece, solid_pieces
 from wildctc.longform.recording import LEAST_FOUND, LongModel, align_recording
 from wildctc.recognizer.partials import Partials
@@ -23,7 +24,7 @@ LEAST_CONFIDENCE = 0.8
 _DECIDING = {
     "weights": "another model",
     "files": "other files",
-    "cutting": "other lengths, confidences, --least, --channel, --encoding or --romanize",
+    "cutting": "other lengths, confidences, --bridge, --least, --channel, --encoding or --romanize",
 }
 
 
@@ -35,17 +36,21 @@ class Cutting:
         shortest: The least seconds.
         longest: The most seconds.
         confidence: The least mean confidence of a segment's words.
+        bridge: The most words that may differ at a place inside a segment, which then has both sides as alternatives.
     """
 
     shortest: float = SHORTEST
     longest: float = LONGEST
     confidence: float = LEAST_CONFIDENCE
+    bridge: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.shortest < self.longest:
             raise WildCTCError(f"segments of {self.shortest:g} to {self.longest:g} s: give a shorter --shortest")
         if not 0 <= self.confidence <= 1:
             raise WildCTCError(f"--confidence is a probability, got {self.confidence:g}")
+        if self.bridge < 0:
+            raise WildCTCError(f"--bridge is a number of words, got {self.bridge}")
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,8 @@ def cut(found: LongAlignment, pair: Pair, cutting: Cutting) -> tuple[list[dict[s
     Returns:
         The rows of the manifest; and what became of the recording: seconds and words by reason.
     """
+    words = [w for w in found.words if w.confidence is not None]
+    found = bridge(found, cutting.bridge)
     rows: list[dict[str, Any]] = []
     short = doubtful = 0.0
     for piece in solid_pieces(found, cutting.longest):
@@ -187,8 +194,8 @@ def cut(found: LongAlignment, pair: Pair, cutting: Cutting) -> tuple[list[dict[s
     report |= {"not_in_text": found.unwritten, "doubtful": doubtful, "too_short": short}
     report["pauses"] = max(0.0, found.duration - sum(list(report.values())[1:]))
     report = {name: round(value, 2) for name, value in report.items()}
-    report |= {"segments": len(rows), "words": sum(w.confidence is not None for w in found.words)}
-    return rows, report | {"words_not_read": sum(w.confidence is not None and not w.read for w in found.words)}
+    report |= {"segments": len(rows), "words": len(words)}
+    return rows, report | {"words_not_read": sum(not w.read for w in words)}
 
 
 def _confidence(found: LongAlignment, piece: Piece) -> float:

@@ -184,6 +184,13 @@ class App {
     this.recordAll(fixes, `${plural(rows.length, "utterance")} fixed: ${patternText(issue)}. u undoes it.`);
   }
 
+  // Take this back; what else was fixed in these utterances stays.
+  unfixAll(issue, rows) {
+    const left = (row) => fixedWithOthers(this.decisions.of(row)).filter((pattern) => pattern !== patternText(issue));
+    const changes = rows.map((row) => [row, fixTogether(row, this.decisions.of(row), left(row))]);
+    this.recordAll(changes, `${patternText(issue)}: no longer fixed in ${plural(rows.length, "utterance")}. u undoes it.`);
+  }
+
   // Make a rule about a recurring finding: "variant" or "hide"; null takes it back.
   rule(issue, name) {
     const decision = name && { decision: name, fixed: issue.heard };

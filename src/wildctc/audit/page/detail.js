@@ -43,12 +43,10 @@ class Detail {
       if (number !== undefined && this.detail) this.describe(Number(number));
     });
     this.build();
-    // while a fix is typed, a click elsewhere does not take the focus from it
-    const own = (event) => event.target === this.editor.text || event.target === this.comment.field;
-    element.addEventListener("mousedown", (event) => {
-      if (this.editing && !own(event)) event.preventDefault();
-    });
-    element.addEventListener("click", (event) => this.editing && !own(event) && this.editor.text.focus());
+    // while a fix is typed, no click takes the focus from it, except into another field or a dialog
+    const own = ({ target }) => !target.closest("input, select, textarea, dialog");
+    document.addEventListener("mousedown", (event) => this.editing && own(event) && event.preventDefault());
+    document.addEventListener("click", (event) => this.editing && own(event) && this.editor.text.focus());
   }
 
   makeButtons() {

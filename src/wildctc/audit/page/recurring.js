@@ -31,14 +31,33 @@ const isPartlyFixed = (row, made) => {
 // The decision that fixes one more recurring finding of an utterance; null if a person has decided already.
 function fixOneMore(row, made, issue) {
   if (made && !fixedWithOthers(made).length) return null;
-  const done = [...new Set([...fixedWithOthers(made), patternText(issue)])];
+  return fixTogether(row, made, [...new Set([...fixedWithOthers(made), patternText(issue)])]);
+}
+
+// The decision that fixes some recurring findings of an utterance; null if there are none, or if no word would be left.
+function fixTogether(row, made, done) {
   let text = row.text;
   const chosen = row.every.filter((one) => one.score >= RECURRING.least && done.includes(patternText(one)));
   for (const { begin, stop, heard } of chosen.sort((a, b) => b.begin - a.begin || b.stop - a.stop))
     text = `${text.slice(0, begin)} ${heard} ${text.slice(stop)}`;
   text = text.split(/\s+/).filter(Boolean).join(" ");
-  return text ? { decision: "fix", fixed: text, reason: TOGETHER + done.join("; ") } : null;
+  const reason = TOGETHER + done.join("; ");
+  return done.length && text ? { decision: "fix", fixed: text, reason, comment: made?.comment } : null;
 }
+
+// What this reviewer has fixed in all utterances at once: finding → utterances.
+function findFixedTogether(decisions) {
+  const found = new Map();
+  for (const [id, made] of decisions.made)
+    for (const pattern of report.byId.has(id) ? fixedWithOthers(made) : []) {
+      if (!found.has(pattern)) found.set(pattern, []);
+      found.get(pattern).push(report.byId.get(id));
+    }
+  return found;
+}
+
+// The last column, with buttons, has no name.
+const headLine = (...names) => make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)), make("td"));
 
 // The dialog. app: the application, with choose(row), playIssue(issue), fixAll(issue, rows) and rule(issue, decision).
 class Recurring {
@@ -55,9 +74,9 @@ class Recurring {
 
   show() {
     const found = findRecurring();
-    const head = ["Written → heard", "Times", "Speakers", "Sample", ""].map((text) => make("th", { scope: "col" }, text));
+    const head = headLine("Written → heard", "Times", "Speakers", "Sample");
     const lines = found.slice(0, RECURRING.listed).map((pattern) => this.line(pattern));
-    byName("recurring-list").replaceChildren(make("tr", {}, ...head), ...lines);
+    byName("recurring-list").replaceChildren(head, ...lines);
     byName("recurring-list").hidden = byName("recurring-about").hidden = lines.length === 0;
     byName("recurring-none").hidden = lines.length > 0;
     this.showRules();
@@ -96,27 +115,36 @@ class Recurring {
     );
   }
 
-  // The rules that hold, each with a button that takes it back.
+  // What holds everywhere, each with a button that takes it back: rules, and findings that were fixed in all utterances.
   showRules() {
     const { decisions, team } = this.app;
-    const lines = rulesOf(decisions).map(([issue, made]) => {
-      const undo = () => {
-        this.app.rule(issue, null);
-        this.show();
-      };
-      const mine = decisions.made.has(ruleId(issue));
-      const label = `Take back: ${describeIssue(issue)}`;
-      return make(
-        "tr",
-        {},
-        make("td", { class: "what" }, ...differenceOf(issue)),
-        make("td", {}, RULES[made.decision]),
-        make("td", {}, make("bdi", {}, made.reviewer && made.reviewer !== team.name ? made.reviewer : "")),
-        make("td", {}, mine && make("button", { "aria-label": label, onclick: undo }, "Take back")),
-      );
+    const rules = rulesOf(decisions).map(([issue, made]) => {
+      const by = made.reviewer && made.reviewer !== team.name ? made.reviewer : "";
+      const undo = decisions.made.has(ruleId(issue)) && (() => this.app.rule(issue, null));
+      return this.settledLine(issue, RULES[made.decision], by, undo);
     });
+    const fixes = [...findFixedTogether(decisions)].map(([pattern, rows]) => {
+      const issue = rows[0].every.find((one) => patternText(one) === pattern);
+      return issue && this.settledLine(issue, `fixed in ${plural(rows.length, "utterance")}`, "", () => this.app.unfixAll(issue, rows));
+    });
+    const lines = [...rules, ...fixes.filter(Boolean)];
     byName("rules-title").hidden = byName("rules-list").hidden = lines.length === 0;
-    const head = ["Settled", "As", "By", ""].map((text) => make("th", { scope: "col" }, text));
-    byName("rules-list").replaceChildren(make("tr", {}, ...head), ...lines);
+    byName("rules-list").replaceChildren(headLine("Settled", "As", "By"), ...lines);
+  }
+
+  settledLine(issue, as, by, undo) {
+    const label = `Take back: ${describeIssue(issue)}`;
+    const onclick = () => {
+      undo();
+      this.show();
+    };
+    return make(
+      "tr",
+      {},
+      make("td", { class: "what" }, ...differenceOf(issue)),
+      make("td", {}, as),
+      make("td", {}, make("bdi", {}, by)),
+      make("td", {}, undo && make("button", { "aria-label": label, onclick }, "Take back")),
+    );
   }
 }
