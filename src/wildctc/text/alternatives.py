@@ -8,6 +8,7 @@ before `{`, `|` or `}` takes away its meaning; a `|` outside of braces has none.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,7 +78,7 @@ class Writings:
 
     def __str__(self) -> str:
         """The writings as `parse_text` reads them, without weights."""
-        return " ".join(_slot_text(slot) for slot in self.slots)
+        return escape(self.first) if self.plain else " ".join(_slot_text(slot) for slot in self.slots)
 
 
 def has_grammar(text: str) -> bool:
@@ -99,12 +100,23 @@ def escape(text: str) -> str:
         text: Any text.
 
     Returns:
-        The text with a backslash before each brace.
+        The text with a backslash before each brace, and before each backslash that would take away a meaning. A text
+        without braces needs none.
 
     >>> escape("a {b}")
     'a \\\\{b\\\\}'
     """
-    return text.replace("{", "\\{").replace("}", "\\}")
+    return _escape_outside(text) if has_grammar(text) else text
+
+
+def _escape_outside(text: str) -> str:
+    """Escape a text that stands beside a group."""
+    return re.sub(r"\\(?=\|)|[{}]", r"\\\g<0>", text)
+
+
+def _escape_inside(text: str) -> str:
+    """Escape an alternative. After a backslash at its end a space keeps the bar, or the brace, apart."""
+    return re.sub(r"[{|}]", r"\\\g<0>", text) + " " * text.endswith("\\")
 
 
 def grammar_text(found: str | Writings) -> str:
@@ -245,7 +257,5 @@ def _bracket(char: str, column: int, opened: int, chunk: _Chunk) -> int:
 
 
 def _slot_text(slot: Slot) -> str:
-    texts = [escape(" ".join(words)).replace("|", "\\|") for words in slot.alternatives]
-    if len(texts) > 1:
-        return "{" + "|".join(texts) + "}"
-    return texts[0].replace("\\|", "|")
+    texts = [" ".join(words) for words in slot.alternatives]
+    return "{" + "|".join(map(_escape_inside, texts)) + "}" if len(texts) > 1 else _escape_outside(texts[0])
