@@ -54,6 +54,18 @@ class Writings:
 
     slots: tuple[Slot, ...]
 
+    @classmethod
+    def of(cls, found: str | Writings) -> Writings:
+        """Make writings of what `Reader` has read.
+
+        Args:
+            found: A normalised text or writings.
+
+        Returns:
+            The writings; of a text, a slot for each word.
+        """
+        return found if isinstance(found, Writings) else cls(tuple(Slot(((w,),), (0.0,)) for w in found.split()))
+
     @property
     def plain(self) -> bool:
         """Whether there is only one writing."""
@@ -194,7 +206,7 @@ def parse_text(text: str, normalizer: Normalizer | None = None) -> Writings:
     slots = []
     normalise = normalizer or Normalizer()
     if not has_grammar(text):
-        return Writings(tuple(Slot(((word,),), (0.0,)) for word in normalise(text).split()))
+        return Writings.of(normalise(text))
     for column, chunk in _chunks(text):
         if math.prod(map(len, chunk)) > MOST:
             raise WildCTCError(f"column {column}: more than {MOST:,} writings of one word; write it in fewer ways")
