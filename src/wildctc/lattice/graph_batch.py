@@ -141,6 +141,9 @@ def check_labels(graphs: Sequence[TranscriptGraph], outputs: int, blank: int) ->
         ValueError: It lacks one, or one is the blank. The message names utterance and arc.
     """
     for n, graph in enumerate(graphs):
+        low, high = graph.label_range
+        if high < outputs and not low <= blank <= high:
+            continue
         for i in np.flatnonzero((graph.flat.labels >= outputs) | (graph.flat.labels == blank)).tolist():
             arc = graph.arcs[i]
             why = "which is the blank" if arc.label == blank else f"must be at most C - 1 = {outputs - 1}"

@@ -234,6 +234,12 @@ class TranscriptGraph:
         )
 
     @cached_property
+    def label_range(self) -> tuple[int, int]:
+        """The lowest and the highest label; (0, −1) if there is none."""
+        labels = [arc.label for arc in self.arcs]
+        return (min(labels), max(labels)) if labels else (0, -1)
+
+    @cached_property
     def is_chain(self) -> bool:
         """Whether the graph is one writing without weights, whose words follow one another."""
         states = range(self.num_states)
