@@ -1,13 +1,19 @@
 """`wildctc export`: the file gives PyTorch's numbers, and other programs read it."""
 
+import contextlib
+import functools
+import http.server
 import json
 import os
+import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 import torch
+from support.audit_pages import chromium
 from support.tones import RATE, make_corpus, read_rows
 
 import wildctc
@@ -135,6 +141,38 @@ def test_onnx_asr_needs_its_filterbank(tmp_path):
     with pytest.raises(WildCTCError, match="filterbank of 80 bins; this model has fbank"):
         export_onnx(tiny_model(), tmp_path, onnx_asr=True)
     assert not list(tmp_path.iterdir())
+
+
+@slow
+def test_the_page_of_the_browser_demo_writes_our_greedy_text(trained, tmp_path):
+    if "WILDCTC_ONNXRUNTIME_WEB" not in os.environ:
+        pytest.skip("WILDCTC_ONNXRUNTIME_WEB does not name the npm package onnxruntime-web")
+    shutil.copy(Path(__file__).parents[2] / "examples" / "browser" / "index.html", tmp_path)
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "onnxruntime-web").symlink_to(os.environ["WILDCTC_ONNXRUNTIME_WEB"])
+    (tmp_path / "model").symlink_to(trained / "wave")
+    model, text = wildctc.load(trained / "run"), "document.getElementById('text').value"
+    with serving(tmp_path) as address, chromium() as browser:
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_function("!document.getElementById('file').disabled")
+        for row in read_rows(trained / "test.jsonl"):
+            page.evaluate(f"{text} = ''")
+            page.set_input_files("#file", trained / row["audio"])
+            page.wait_for_function(f"!['', 'Listening …'].includes({text})")
+            assert page.evaluate(text) == (model.transcribe(trained / row["audio"], beam=1).text or "(nothing)")
+        page.set_input_files("#file", trained / "test.jsonl")
+        page.wait_for_function(f"{text}.startsWith('Cannot transcribe: ')")
+
+
+@contextlib.contextmanager
+def serving(folder):
+    """A plain file server, as `python -m http.server` is."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
 
 
 def test_metadata_and_tokens_say_what_the_file_takes(trained):

@@ -93,6 +93,8 @@ class _Collapsed(nn.Module):
     output of each frame. With these outputs that is the greedy search of CTC.
     """
 
+    blank: Tensor
+
     def __init__(self, inner: _FromFeatures, outputs: int) -> None:
         super().__init__()
         self.inner = inner
