@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from wildctc.errors import WildCTCError
+from wildctc.files import check_writable
 
 LONGEST_LINE = 50_000_000  # bytes; the probe of an hour of speech has about five million
 # Columns of a table whose cells are JSON: numbers, and lists.
 _VALUES = {
     "duration", "start", "offset", "channel", "weights", "score", "nbest", "begin", "stop", "end", "word",
-    "confidence", "words",
+    "confidence", "words", "texts",
 }  # fmt: skip
 _T = TypeVar("_T")
 
@@ -165,6 +166,22 @@ def is_table(path: str | Path) -> bool:
     return str(path).removesuffix(".gz").lower().endswith((".csv", ".tsv"))
 
 
+def check_rows_writable(path: Path, source: str | Path | None = None) -> None:
+    """Check before long work that a file of JSON lines can be written.
+
+    Args:
+        path: The file to write; its folder is made.
+        source: A file that is read, and must not be overwritten.
+
+    Raises:
+        WildCTCError: It cannot be written, is the source, or is named like a table, as which it would be read.
+    """
+    if is_table(path):
+        advice = f"`wildctc convert NAME.jsonl {path}` then makes a table of it"
+        raise WildCTCError(f"{path}: what is written are JSON lines; give a name in .jsonl, and {advice}")
+    check_writable(path, source)
+
+
 def table_text(rows: Iterable[dict[str, Any]], path: str | Path) -> str:
     """Write rows as a table.
 
@@ -226,7 +243,9 @@ def _as_object(cells: dict[str, str], path: Path, line: int) -> dict[str, Any] |
         try:
             row[name] = json.loads(row[name])
         except ValueError:
-            return RowError(path, line, f"not a number in column {name!r}: {row[name][:40]}")
+            return RowError(
+                path, line, f"not a {'list' if name == 'texts' else 'number'} in column {name!r}: {row[name][:40]}"
+            )
     if str(row.get("reference", "")).startswith('["'):  # several references
         try:
             row["reference"] = json.loads(row["reference"])

@@ -23,7 +23,7 @@ OPTIONS = ("--known", "0", "--drop", "0.3", "--replace", "0.2")
 
 @pytest.fixture
 def corpus(tmp_path):
-    """40 utterances as train.jsonl and as shards of 8, and a probe of each; some have a wrong word, and some no other."""
+    """40 utterances as train.jsonl and as shards of 8, and a probe of each; some have wrong words, some only these."""
     make_corpus(tmp_path, {"train": 40})
     pack(tmp_path / "train.jsonl", tmp_path / "shards", Packing(size=8))
     rows = {row["id"]: row["text"] for row in read_rows(tmp_path / "train.jsonl")}

@@ -15,8 +15,8 @@ from wildctc.cli import main
 from wildctc.corpora.manifest import load_manifest
 from wildctc.corpora.preparation import prepare
 from wildctc.errors import WildCTCError
+from wildctc.json_lines import check_rows_writable, table_text, try_rows
 from wildctc.json_lines import read_rows as rows_of
-from wildctc.json_lines import table_text, try_rows
 from wildctc.scoring.hypotheses import read_hyps
 from wildctc.text.normalisation import Normalizer
 
@@ -96,6 +96,29 @@ def test_convert_writes_manifests_and_hypotheses_that_every_command_reads(tmp_pa
     assert main(["convert", str(tmp_path / "hyp.jsonl"), str(tmp_path / "hyp.tsv")]) == 0
     assert read_hyps(tmp_path / "hyp.tsv") == read_hyps(tmp_path / "hyp.jsonl")
     assert main(["score", str(tmp_path / "hyp.tsv")]) == 0
+
+
+def test_several_transcripts_and_alternatives_survive_a_table(tmp_path):
+    rows = [
+        {"id": "a", "audio": "a.wav", "text": "{uh|} yes", "texts": {"ann": "yes", "ben": "yes, no"}},
+        {"id": "b", "audio": "b.wav", "text": "", "texts": ["one", ""]},
+        {"id": "c", "audio": "c.wav", "text": "[one]"},
+    ]
+    write_rows(tmp_path / "m.jsonl", rows)
+    for name in ("m.csv", "m.tsv"):
+        assert main(["convert", str(tmp_path / "m.jsonl"), str(tmp_path / name)]) == 0
+        assert load_manifest(tmp_path / name) == load_manifest(tmp_path / "m.jsonl")
+
+
+def test_json_lines_are_not_written_to_a_file_that_would_be_read_as_a_table(tmp_path, capsys):
+    sound(tmp_path / "a.wav")
+    write_rows(tmp_path / "m.jsonl", [{"id": "a", "audio": "a.wav", "text": "one two"}])
+    assert main(["corrupt", str(tmp_path / "m.jsonl"), "-o", str(tmp_path / "out.csv"), "--words", "1"]) == 2
+    assert "out.csv: what is written are JSON lines; give a name in .jsonl" in capsys.readouterr().err
+    for path in (tmp_path / "hyp.TSV", tmp_path / "hyp.csv.gz"):
+        with pytest.raises(WildCTCError, match="wildctc convert"):
+            check_rows_writable(path)
+    check_rows_writable(tmp_path / "hyp.jsonl")
 
 
 def test_nemo_manifests_with_pred_text_are_hypotheses(tmp_path):

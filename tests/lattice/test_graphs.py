@@ -97,8 +97,52 @@ def test_posteriors_tell_the_probability_of_each_alternative():
             lambda: wildcard_ctc_loss(torch.zeros(3, 2), TranscriptGraph.from_sequences([[1], [5]]), [3]),
             "utterance 0: arc 1 .* has label 5",
         ),
+        (
+            lambda: wildcard_ctc_loss(torch.zeros(3, 2), TranscriptGraph.from_labels([1, 5]), [3]),
+            r"utterance 0: arc 1 \(1 → 2\) has label 5, must be at most C - 1 = 1",
+        ),
+        (
+            lambda: wildcard_posteriors(
+                torch.zeros(3, 2), TranscriptGraph.from_labels([0]), [3], wildcards=Wildcards()
+            ),
+            r"utterance 0: arc 0 \(0 → 1\) has label 0, which is the blank",
+        ),
+        (lambda: TranscriptGraph.from_arcs([(0, 10**12, 1)]), "states go up to 1000000000000; number them"),
+        (lambda: TranscriptGraph.from_arcs([(0, 1, 2**40)]), "arc 0 .* below 2"),
+        (lambda: TranscriptGraph.from_arcs([(0, "1", 1)]), "arc 0 .* states must be integers"),
+        (lambda: TranscriptGraph.from_arcs([(0, 1)]), r"arc 0 is \(0, 1\), must be"),
+        (lambda: TranscriptGraph.from_arcs([(0, 1, 1, None)]), "arc 0 .* its weight is None, must be finite"),
+        (lambda: TranscriptGraph.from_arcs([(0, 1, 1, math.nan)]), "arc 0 .* its weight is nan, must be finite"),
+        (lambda: TranscriptGraph.from_arcs([(0, 1, 1)], [1]), "final must be a mapping"),
+        (lambda: TranscriptGraph.from_arcs([(0, 1, 1)], {1: math.inf}), "final state 1 has weight inf"),
+        (lambda: TranscriptGraph.from_labels([1, None]), "the transcript has label None"),
+        (lambda: TranscriptGraph.from_labels([1, 2, 3], [0, 1, 0]), "words are not contiguous: word 0 at label 2"),
+        (lambda: TranscriptGraph.from_slots([[1, 2], [3]]), "alternative 0 of slot 0 must be a list of labels, got 1"),
+        (lambda: TranscriptGraph.from_slots([[[1, 1.5]]]), "alternative 0 of slot 0 has label 1.5"),
+        (lambda: TranscriptGraph.from_slots([[[1]], [[2]]], [[0.0]]), "each of the 2 slots, got 1"),
+        (lambda: TranscriptGraph.from_slots([[[1]]], [[0.0], [0.0]]), "each of the 1 slots, got 2"),
+        (lambda: TranscriptGraph.from_slots([[[1]], [[2]]], words=[True]), "words must hold .* 2 slots, got 1"),
+        (lambda: TranscriptGraph.from_sequences([[1], [2]], [0.0]), "weights must hold .* 2 sequences, got 1"),
+        (lambda: TranscriptGraph.from_sequences([[1], [2]], words=[[0]]), "words must hold .* 2 sequences, got 1"),
+        (lambda: TranscriptGraph.from_sequences([[1], []]), "can be left out as a whole: its path of arc 1"),
+        (lambda: TranscriptGraph.from_aligned([[1, 2]]), "word 0 of sequence 0 must be a list of labels, got 1"),
+        (
+            lambda: wildcard_ctc_loss(
+                torch.zeros(3, 2), TranscriptGraph.from_slots([[[1], [1, 1]]]), [3], arc_weights=[0.0]
+            ),
+            "arc_weights is a list, must be a tensor",
+        ),
     ],
 )
 def test_bad_graphs_are_refused_by_name(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("slots", [[[[1]], [[2], []]], [[[1]], [[]]]])
+def test_without_a_path_no_alternative_is_probable_not_even_the_empty_one(slots, backend):
+    graph = TranscriptGraph.from_slots(slots)
+    found = wildcard_posteriors(torch.zeros(0, 1, 4), [graph], [0], wildcards=Wildcards(), backend=backend)
+    assert found.log_likelihood.item() == -math.inf
+    assert not any(probability for slot in found.alternatives[0] for probability in slot)

@@ -12,6 +12,8 @@ from wildctc.errors import WildCTCError
 from wildctc.recognizer.decoding import Hypothesis, beam_search
 from wildctc.recognizer.language_model import LanguageModel, Rescorer
 from wildctc.recognizer.tuning import tune
+from wildctc.text.normalisation import Normalizer
+from wildctc.text.units import CharUnits
 
 # Log10. P(a|<s>) has a bigram; all others back off.
 ARPA = """\\data\\
@@ -83,6 +85,18 @@ def test_a_hotword_is_a_whole_word_or_phrase():
     rescorer = Rescorer(hotwords=("new york", "york", "c.t"), boost=1.0)
     counts = {"new york": 1, "york new york": 2, "yorkshire new yorker": 0, "cat c.t": 1, "": 0}
     assert {text: rescorer.bonus(text) for text in counts} == counts
+
+
+def test_hotwords_and_lexicon_are_written_as_the_model_writes(caplog):
+    units = CharUnits.train(["new york"], Normalizer(lower=True, strip_punctuation=True))
+    given = Rescorer(hotwords=("New  York!", "new york", "Zürich"), boost=1.0, lexicon=frozenset({"New", "York."}))
+    found = given.written_by(units)
+    assert (found.hotwords, found.lexicon) == (("new york",), {"new", "york"})
+    assert (
+        "1 of 2 hotwords have no effect: the model cannot write them, such as 'zürich' (characters outside the units: "
+        in caplog.text
+    )
+    assert found.bonus("new york") == 1.0
 
 
 def test_a_lexicon_makes_other_words_improbable_and_none_impossible():

@@ -1,21 +1,30 @@
 """`wildctc export`: the file gives PyTorch's numbers, and other programs read it."""
 
+import contextlib
+import functools
+import http.server
 import json
 import os
+import shutil
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 import torch
+from support.audit_pages import chromium
 from support.tones import RATE, make_corpus, read_rows
 
 import wildctc
 from wildctc.audio.recordings import read_whole
 from wildctc.cli import main
 from wildctc.encoders.layers import _relative_to_absolute
+from wildctc.errors import WildCTCError
 from wildctc.features.stats import FeatureStats
+from wildctc.recognizer.decoding import greedy
 from wildctc.recognizer.model import Recognizer
+from wildctc.recognizer.onnx_export import _Collapsed, export_onnx
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.units import CharUnits
 
@@ -31,7 +40,7 @@ def trained(tmp_path_factory, one_thread):
     recipe = make_corpus(folder)
     words = ["train", str(recipe), "--out", str(folder / "run"), "--features.num_bins", "80"]
     assert main([*words, "--training.epochs", "7", "--data.workers", "0"]) == 0
-    assert main(["export", str(folder / "run"), "--onnx", str(folder / "onnx"), "--int8"]) == 0
+    assert main(["export", str(folder / "run"), "--onnx", str(folder / "onnx"), "--int8", "--onnx-asr"]) == 0
     assert main(["export", str(folder / "run"), "--onnx", str(folder / "wave"), "--wave"]) == 0
     return folder
 
@@ -106,29 +115,64 @@ def test_sherpa_onnx_reads_the_export_and_writes_our_greedy_text(trained):
 
 
 @slow
-def test_a_class_of_onnx_asr_reads_the_export(trained):
-    """onnx-asr 0.12 has no CTC model on Kaldi's filterbank; docs/using-the-model.md has this class."""
-    pytest.importorskip("onnx_asr")
-    from onnx_asr.asr import _AsrWithCtcDecoding
-    from onnx_asr.loader import Manager
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_onnx_asr_reads_the_export_and_writes_our_greedy_text(trained, quantization):
+    onnx_asr = pytest.importorskip("onnx_asr")
+    heard = onnx_asr.load_model("kaldi-rnnt", trained / "onnx", quantization=quantization)
+    model = wildctc.load(trained / "run")
+    texts = [
+        (heard.recognize(wave, sample_rate=RATE).strip(), model.transcribe(wave, sampling_rate=RATE, beam=1).text)
+        for _, wave in waves(trained)
+    ]
+    same = sum(found == ours for found, ours in texts)
+    assert same >= (1.0 if quantization is None else 0.7) * len(texts)
 
-    class KaldiCtc(_AsrWithCtcDecoding):
-        _preprocessor_name = "kaldi"
-        _subsampling_factor = 2
 
-        @staticmethod
-        def _get_model_files(quantization=None):
-            return {"model": "model.onnx", "vocab": "tokens.txt", "config": "config.json"}
+def test_the_best_outputs_for_onnx_asr_are_the_greedy_text_without_repetitions():
+    log_probs = torch.randn(5, 40, 4, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    lengths = torch.tensor([40, 31, 1, 12, 40])
+    collapsed, kept = _Collapsed(lambda x, x_lens: (x, x_lens), 4)(log_probs, lengths)
+    assert torch.equal(kept, lengths)
+    for row, found, length in zip(log_probs, collapsed, lengths.tolist(), strict=True):
+        assert [label for label in found[:length].argmax(-1).tolist() if label] == greedy(row[:length])[0]
 
-        def _encode(self, features, lengths):
-            return session.run(None, {"x": features, "x_lens": lengths})
 
-    session, model = open_onnx(trained / "onnx" / "model.onnx"), wildctc.load(trained / "run")
-    files = {name: trained / "onnx" / file for name, file in KaldiCtc._get_model_files().items()}
-    heard = KaldiCtc(files, Manager()._create_preprocessor, {})
-    for _, wave in waves(trained):
-        [found] = heard.recognize_batch(wave[None], np.array([len(wave)]))
-        assert found.text.strip() == model.transcribe(wave, sampling_rate=RATE, beam=1).text
+def test_onnx_asr_needs_its_filterbank(tmp_path):
+    with pytest.raises(WildCTCError, match="filterbank of 80 bins; this model has fbank"):
+        export_onnx(tiny_model(), tmp_path, onnx_asr=True)
+    assert not list(tmp_path.iterdir())
+
+
+@slow
+def test_the_page_of_the_browser_demo_writes_our_greedy_text(trained, tmp_path):
+    if "WILDCTC_ONNXRUNTIME_WEB" not in os.environ:
+        pytest.skip("WILDCTC_ONNXRUNTIME_WEB does not name the npm package onnxruntime-web")
+    shutil.copy(Path(__file__).parents[2] / "examples" / "browser" / "index.html", tmp_path)
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "onnxruntime-web").symlink_to(os.environ["WILDCTC_ONNXRUNTIME_WEB"])
+    (tmp_path / "model").symlink_to(trained / "wave")
+    model, text = wildctc.load(trained / "run"), "document.getElementById('text').value"
+    with serving(tmp_path) as address, chromium() as browser:
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_function("!document.getElementById('file').disabled")
+        for row in read_rows(trained / "test.jsonl"):
+            page.evaluate(f"{text} = ''")
+            page.set_input_files("#file", trained / row["audio"])
+            page.wait_for_function(f"!['', 'Listening …'].includes({text})")
+            assert page.evaluate(text) == (model.transcribe(trained / row["audio"], beam=1).text or "(nothing)")
+        page.set_input_files("#file", trained / "test.jsonl")
+        page.wait_for_function(f"{text}.startsWith('Cannot transcribe: ')")
+
+
+@contextlib.contextmanager
+def serving(folder):
+    """A plain file server, as `python -m http.server` is."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
 
 
 def test_metadata_and_tokens_say_what_the_file_takes(trained):
@@ -157,13 +201,14 @@ def test_scores_by_key_are_the_same_with_strides_and_without(frames, monkeypatch
     assert torch.equal(_relative_to_absolute(scores), by_strides)
 
 
-@slow
-def test_every_kind_of_encoder_can_be_exported(tmp_path):
-    """export_onnx compares the file with PyTorch itself, on shapes that the exporter has not seen."""
+def tiny_model():
     settings = {"kind": "e_branchformer", "d_model": 16, "heads": 2, "blocks": 1, "ff_dim": 16, "cgmlp_dim": 16}
     units, stats = CharUnits.train(["ab"], Normalizer()), FeatureStats(np.ones(20, np.float32), np.ones(20, np.float32))
     front_end = {"name": "fbank", "num_bins": 20}
-    model = Recognizer(front_end, settings | {"subsampling": 4, "subsampling_conv": "conv1d"}, units, stats)
-    from wildctc.recognizer.onnx_export import export_onnx
+    return Recognizer(front_end, settings | {"subsampling": 4, "subsampling_conv": "conv1d"}, units, stats)
 
-    assert export_onnx(model, tmp_path) < 1e-4
+
+@slow
+def test_every_kind_of_encoder_can_be_exported(tmp_path):
+    """export_onnx compares the file with PyTorch itself, on shapes that the exporter has not seen."""
+    assert export_onnx(tiny_model(), tmp_path) < 1e-4

@@ -82,6 +82,16 @@ def test_what_is_written_is_read_again():
     assert Reader(PLAIN)(grammar_text("a {b}")) == "a {b}"
 
 
+def test_backslashes_survive_what_is_written_and_read_again():
+    rng = random.Random(1)
+    read = Reader(PLAIN)
+    for _ in range(2000):
+        texts = ["".join(rng.choices("\\\\{|} ab", k=rng.randint(1, 7))) for _ in range(3)]
+        found = read("", [escape(PLAIN(text)) for text in texts])
+        assert read(grammar_text(found)) == found, texts
+    assert read(grammar_text(read("", ["a\\", "b\\"]))) == parse_text("{a\\ |b\\ }")
+
+
 # ------------------------------------------------------------------------------------------------------------ variants
 
 

@@ -1,13 +1,19 @@
 """Phones of a lexicon as units: encoding, words again, and a run from the command line."""
 
+import json
+
 import pytest
+import torch
 from support.tones import make_corpus, read_rows, write_rows
 
 import wildctc
 from wildctc.cli import main
 from wildctc.errors import WildCTCError
+from wildctc.recognizer.choices import choose_labels, choose_writings
+from wildctc.text.alternatives import parse_text
 from wildctc.text.lexicon import read_lexicon
 from wildctc.text.normalisation import Normalizer
+from wildctc.text.segmentation import make_graph
 from wildctc.text.units import PhoneUnits, load_units
 
 LEXICON = """;;; a comment
@@ -100,3 +106,38 @@ def test_a_model_of_phones_trains_decodes_and_writes_words(tmp_path, capsys, one
     write_rows(tmp_path / "train.jsonl", [row | {"text": row["text"] + " zorg"} for row in rows[:5]])
     assert main([*train[:3], run + "2", *train[4:], "--data.lexicon", str(tmp_path / "lexicon.txt")]) == 2
     assert "words without a pronunciation: 'zorg'" in capsys.readouterr().err
+
+
+def test_all_pronunciations_of_all_alternatives_are_paths_and_their_probabilities_add_up(units):
+    graph = make_graph(parse_text("{hello two|a}"), units)
+    assert [len(slot) for slot in graph.slots] == [3]  # two pronunciations of the phrase, one of the word
+    heard = graph.slots[0][1]
+    logits = torch.zeros(2 * len(heard), len(units.tokens))
+    logits[torch.arange(0, len(logits), 2), list(heard)] = 9.0
+    logits[1::2, 0] = 9.0
+    [chosen] = choose_writings(units, [parse_text("{a|hello two}")], [logits])
+    assert chosen.text == "hello two"
+    assert sum(chosen.choices[0].probabilities) == pytest.approx(1.0, abs=1e-5)
+    assert choose_labels(units, "hello two", logits) == list(heard) != units.encode("hello two")
+
+
+@pytest.mark.slow
+def test_every_pronunciation_of_a_word_is_trained_and_the_one_that_was_said_is_aligned(tmp_path, capsys, one_thread):
+    recipe = make_corpus(tmp_path, {"train": 60, "dev": 10})
+    rows = {split: read_rows(tmp_path / f"{split}.jsonl") for split in ("train", "dev")}
+    words = {word for found in rows.values() for row in found for word in row["text"].split()}
+    # The first pronunciation of each word is wrong; the second is what is heard.
+    wrong = {word: [f"X{letter}" for letter in reversed(word)] for word in words}
+    lines = [f"{word} {' '.join(wrong[word])}\n{word} {' '.join(word)}\n" for word in sorted(words)]
+    (tmp_path / "lexicon.txt").write_text("".join(lines))
+    run = tmp_path / "run"
+    options = ["--data.units", "phones", "--data.lexicon", str(tmp_path / "lexicon.txt"), "--training.epochs", "8"]
+    assert main(["train", str(recipe), "--out", str(run), "--data.workers", "0", "--criterion", "otc-w", *options]) == 0
+    assert "transcripts with alternatives: 60 for training, 10 for validation" in (run / "log.txt").read_text()
+    capsys.readouterr()
+    assert main(["align", str(run), str(tmp_path / "dev.jsonl"), "--workers", "0", "--format", "json"]) == 0
+    aligned = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in aligned] == [row["text"] for row in rows["dev"]]
+    found = [word for row in aligned for word in row["words"]]
+    said = [[token["text"].strip() for token in word["tokens"]] == list(word["text"]) for word in found]
+    assert sum(said) > 0.8 * len(said)

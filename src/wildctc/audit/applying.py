@@ -15,7 +15,7 @@ from wildctc.corpora.manifest import read_utterances
 from wildctc.corpora.rewriting import add_fields, move_audio, set_text, write_manifest
 from wildctc.corpora.utterance import Utterance
 from wildctc.errors import WildCTCError
-from wildctc.files import check_writable
+from wildctc.json_lines import check_rows_writable
 from wildctc.text.matching import find_case, find_normalizer
 from wildctc.text.normalisation import Normalizer
 
@@ -69,7 +69,7 @@ def apply_decisions(manifest: str | Path, decisions: dict[str, Decision], output
         What was done with each decision.
     """
     manifest, output = Path(manifest), Path(output)
-    check_writable(output, source=manifest)
+    check_rows_writable(output, source=manifest)
     rows = list(read_utterances(manifest))
     decisions = _in_the_manifests_case([u for _, utterances in rows for u in utterances], decisions)
     result, seen = AppliedDecisions(output), set[str]()

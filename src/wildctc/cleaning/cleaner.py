@@ -15,6 +15,7 @@ from wildctc.corpora.shards import are_shards, is_address
 from wildctc.corpora.utterance import Utterance
 from wildctc.errors import WildCTCError
 from wildctc.files import check_writable, write_text
+from wildctc.json_lines import check_rows_writable
 from wildctc.probe.records import NotProbed, ProbedUtterance, stream_probe
 from wildctc.terminal import table
 from wildctc.text.matching import find_case
@@ -155,9 +156,9 @@ def clean(
         raise WildCTCError("nothing to do: every action is switched off")
     source = Path(find_probed(probe, manifest))
     if not dry_run:
-        for path in (output, review_path(output)):
-            for read in (source, probe):
-                check_writable(path, source=read)
+        for read in (source, probe):
+            check_rows_writable(output, source=read)
+            check_writable(review_path(output), source=read)
     rows = list(read_utterances(source))
     result = Cleaned(output, not dry_run)
     plans = _make_plans(probe, _chosen(rows, source, splits, result), thresholds, source, result)

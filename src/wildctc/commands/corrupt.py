@@ -43,7 +43,8 @@ def register(add: Add) -> None:
 def run(options: argparse.Namespace) -> None:
     from wildctc.corpora.manifest import load_manifest, read_utterances
     from wildctc.corruption.corrupt import CHARACTER_KINDS, WORD_KINDS, corrupt, read_variants
-    from wildctc.files import as_bytes, check_writable, write_atomically
+    from wildctc.files import as_bytes, write_atomically
+    from wildctc.json_lines import check_rows_writable
     from wildctc.text.alternatives import has_grammar
 
     if not (options.characters or options.words or options.variants):
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError(
             f"{options.manifest}: {several} has alternatives; errors are put into transcripts of one writing only"
         )
-    check_writable(output, source=options.manifest)
+    check_rows_writable(output, source=options.manifest)
     truths = [normalize(utterance.text) for utterance in utterances]
     corrupted = corrupt(
         truths,

@@ -71,6 +71,7 @@ def run(options: argparse.Namespace) -> None:
     chooses = rescorer(options)
     with process_group() as processes:
         model, folder = load_model_or_last(options)
+        chooses = chooses and chooses.written_by(model.units)
         if are_shards(options.manifest) and options.split is None and not options.also:
             _decode_shards(options, model, folder, chooses, processes)
             return

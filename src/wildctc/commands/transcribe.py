@@ -49,6 +49,7 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError(f"--beam must be at least 1, got {options.beam}")
     files, outputs, chooses = options.files, _outputs(options), rescorer(options)
     model = load_model_or_checkpoint(options)
+    chooses = chooses and chooses.written_by(model.units)
     bad: dict[str, str] = {}  # file → what is wrong with it
     for file in progress(files, unit="file", leave=False) if options.output and len(files) > 1 else files:
         try:

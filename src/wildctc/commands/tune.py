@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> None:
     from wildctc.corpora.shards import load_utterances
     from wildctc.recognizer.batch import logits_batches
     from wildctc.recognizer.decoding import beam_search
-    from wildctc.recognizer.language_model import LanguageModel
+    from wildctc.recognizer.language_model import LanguageModel, writable
     from wildctc.recognizer.tuning import tune
     from wildctc.scoring.transcripts import read_transcript
     from wildctc.text.reader import Reader
@@ -31,8 +31,11 @@ def run(options: argparse.Namespace) -> None:
         raise WildCTCError(f"--beam must be at least 2, got {options.beam}: a language model chooses among texts")
     if options.lm is None and options.hotwords is None:
         raise WildCTCError("there is nothing to tune: give --lm or --hotwords")
-    hotwords = read_list(options.hotwords, "hotwords")
+    given = read_list(options.hotwords, "hotwords")
     lm, model = LanguageModel(options.lm) if options.lm else None, load_model(options)
+    hotwords = writable(given, model.units)
+    if not hotwords and lm is None:
+        raise WildCTCError(f"{options.hotwords}: the model can write none of these hotwords: there is nothing to tune")
     utterances = load_utterances(options.manifest, options.split, options.audio_root)
     rejects, reader = Rejects(options.max_bad), Reader(model.units.normalizer)
     batches = logits_batches(model, utterances, rejects, cache=options.cache, workers=options.workers)

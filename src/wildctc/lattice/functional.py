@@ -16,6 +16,7 @@ from wildctc.lattice.graph_batch import (
     are_graphs,
     as_chain,
     as_graph_batch,
+    check_labels,
     check_no_lengths,
     list_of_graphs,
 )
@@ -198,6 +199,7 @@ def chain_or_batch(
     check_logits(logits, blank)
     alone = logits.dim() == 2
     every = list_of_graphs(graphs, 1 if alone else logits.shape[1])
+    check_labels(every, logits.shape[-1], blank)
     chain = as_chain(every, alone) if arc_weights is None else None
     if chain is None:
         plain = None if isinstance(wildcards, NoiseRates) else wildcards

@@ -129,6 +129,27 @@ def check_no_lengths(target_lengths: object, words: object) -> None:
             raise ValueError(f"{name} must be None where targets are TranscriptGraphs, which contain them")
 
 
+def check_labels(graphs: Sequence[TranscriptGraph], outputs: int, blank: int) -> None:
+    """Check that a model has the labels of graphs.
+
+    Args:
+        graphs: One for each utterance.
+        outputs: C, the outputs of the model.
+        blank: The label of the blank.
+
+    Raises:
+        ValueError: It lacks one, or one is the blank. The message names utterance and arc.
+    """
+    for n, graph in enumerate(graphs):
+        low, high = graph.label_range
+        if high < outputs and not low <= blank <= high:
+            continue
+        for i in np.flatnonzero((graph.flat.labels >= outputs) | (graph.flat.labels == blank)).tolist():
+            arc = graph.arcs[i]
+            why = "which is the blank" if arc.label == blank else f"must be at most C - 1 = {outputs - 1}"
+            raise ValueError(f"utterance {n}: arc {i} ({arc.source} → {arc.target}) has label {arc.label}, {why}")
+
+
 def as_chain(graphs: Sequence[TranscriptGraph], alone: bool = False) -> tuple[Tensor, Tensor, Tensor] | None:
     """Turn graphs that are chains into the tensors that every function takes.
 
@@ -180,11 +201,13 @@ def as_graph_batch(
     one = logits.dim() == 2
     logits = logits.unsqueeze(1) if one else logits
     graphs = list_of_graphs(targets, logits.shape[1])
-    _check_labels(graphs, logits.shape[2], blank)
+    check_labels(graphs, logits.shape[2], blank)
     lengths = lengths_of(input_lengths, "input_lengths", len(graphs), logits.device)
     check_lengths(lengths, "input_lengths", logits.shape[0], "T")
     batch = GraphBatch(logits, graphs, lengths, blank, None, None, None, None)
     given = wildcards or Wildcards()
+    if arc_weights is not None and not isinstance(arc_weights, Tensor):
+        raise ValueError(f"arc_weights is a {type(arc_weights).__name__}, must be a tensor with a weight for each arc")
     names = ("bypass", "self_loop", "word_bypass")
     tensors, numbers = [], []
     for i, weight in enumerate(getattr(given, name) for name in names):
@@ -202,16 +225,6 @@ def as_graph_batch(
     words = given.self_loop_at == "word"
     there = word_states(graphs, batch.widths[1], words).to(logits.device)
     return batch._replace(self_loop=torch.where(there, batch.self_loop, ABSENT))
-
-
-def _check_labels(graphs: Sequence[TranscriptGraph], outputs: int, blank: int) -> None:
-    for n, graph in enumerate(graphs):
-        if graph.largest_label < outputs and blank not in graph.label_set:
-            continue
-        for i in np.flatnonzero((graph.flat.labels >= outputs) | (graph.flat.labels == blank)).tolist():
-            arc = graph.arcs[i]
-            why = "which is the blank" if arc.label == blank else f"must be at most C - 1 = {outputs - 1}"
-            raise ValueError(f"utterance {n}: arc {i} ({arc.source} → {arc.target}) has label {arc.label}, {why}")
 
 
 def _of_number(number: float, batch: GraphBatch, family: int) -> Tensor:

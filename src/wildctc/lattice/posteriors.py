@@ -70,7 +70,7 @@ def chain_posteriors(
     token, alternatives = None, None
     if graphs is not None:
         token = _emitted(skipped, log_likelihood, lattice.target_lengths)
-        alternatives = _alternatives(graphs, token, bypass, word_bypass)
+        alternatives = _alternatives(graphs, log_likelihood, token, bypass, word_bypass)
     found = (bypass, self_loop, word_bypass, skipped, log_likelihood.to(dtype), token)
     return Posteriors(*(x.squeeze(0) if x is not None and alone else x for x in found), alternatives)  # type: ignore
 
@@ -104,19 +104,24 @@ def graph_posteriors(batch: GraphBatch, backend: Backend, alone: bool) -> Poster
         words = [[a.word for a in g.arcs] + [-1] * (width - len(g.arcs)) for g in batch.graphs]
         rows = torch.tensor(words, dtype=torch.int64, device=skipped.device).reshape(len(words), width)
         skipped = skipped + torch.where(rows >= 0, word_bypass.gather(1, rows.clamp(min=0)), 0)
-    alternatives = _alternatives(batch.graphs, token, bypass, word_bypass)
+    alternatives = _alternatives(batch.graphs, log_likelihood, token, bypass, word_bypass)
     found = (bypass, self_loop, word_bypass, skipped, log_likelihood.to(dtype), token)
     return Posteriors(*(x.squeeze(0) if x is not None and alone else x for x in found), alternatives)  # type: ignore
 
 
 def _alternatives(
-    graphs: list[TranscriptGraph], token: Tensor | None, bypass: Tensor | None, word_bypass: Tensor | None
+    graphs: list[TranscriptGraph],
+    log_likelihood: Tensor,
+    token: Tensor | None,
+    bypass: Tensor | None,
+    word_bypass: Tensor | None,
 ) -> list[list[list[float]]]:
-    """The probability of each alternative: that its first arc, or the bypass beside it, was taken."""
+    """The probability of each alternative: that its first arc, or the bypass beside it, was taken. 0 without a path."""
     entered = [] if token is None else (token if bypass is None else token + bypass).tolist()
     whole = [[] for _ in graphs] if word_bypass is None else word_bypass.tolist()
     found = []
-    for graph, row, words in zip(graphs, entered, whole, strict=True):
+    possible = (log_likelihood > ABSENT).tolist()
+    for graph, there, row, words in zip(graphs, possible, entered, whole, strict=True):
         shares = [[0.0] * len(slot) for slot in graph.slots]
         skipped = [0.0] * len(shares)
         for arc, probability in zip(graph.arcs, row, strict=False):
@@ -124,7 +129,7 @@ def _alternatives(
                 shares[arc.slot][arc.alternative] += probability
                 skipped[arc.slot] = words[arc.word] if words and arc.word >= 0 else 0.0
         for slot, share, part in zip(graph.slots, shares, skipped, strict=True):
-            if () in slot:  # what the others leave; the first, if the same alternative is there twice
+            if () in slot and there:  # what the others leave; the first, if the same alternative is there twice
                 share[slot.index(())] = max(0.0, 1.0 - sum(share) - part)
         found.append(shares)
     return found

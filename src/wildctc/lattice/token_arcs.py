@@ -1,11 +1,14 @@
 """The arcs of a transcript graph: checking them, and removing those without a label (specification §10)."""
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 _ABSENT = -math.inf
+_MOST_STATES = 1_000_000  # a typing error in a number must not fill the memory
+_MOST_LABELS = 2**31
 
 
 @dataclass(frozen=True)
@@ -64,37 +67,58 @@ class WordArc(NamedTuple):
     weight: float = 0.0
 
 
+def is_index(value: object) -> bool:
+    """Tell whether a value can be a state or a label.
+
+    Args:
+        value: Anything.
+
+    Returns:
+        True for an integer of Python, NumPy or PyTorch.
+    """
+    try:
+        operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
+
+
 def checked_arcs(
-    arcs: Sequence[RawArc], final: Mapping[int, float], words: Sequence[tuple[int, int]], states: int
-) -> list[RawArc]:
+    arcs: Sequence[RawArc], final: Mapping[int, float], words: Sequence[tuple[int, int]]
+) -> tuple[list[RawArc], dict[int, float], int]:
     """Check the arcs of one transcript, and bring them into an order that the lattice can walk.
 
     Args:
         arcs: As the caller gives them.
         final: state → log-weight.
         words: (start, end) states.
-        states: The number of states.
 
     Returns:
-        The arcs; each comes after all arcs that lead to its source.
+        The arcs, where each comes after all arcs that lead to its source; the final weights; and the number of states.
 
     Raises:
         ValueError: The message names the arc and says what is wrong.
     """
-    for i, arc in enumerate(arcs):
-        _check_arc(i, arc)
+    arcs = [_checked_arc(i, arc) for i, arc in enumerate(arcs)]
+    states = 1 + max((arc.target for arc in arcs), default=0)
+    if states > _MOST_STATES:
+        raise ValueError(f"states go up to {states - 1}; number them 0, 1, 2, … without large gaps")
+    ends = {}
     for q, weight in final.items():
-        if not 0 <= q < states or not math.isfinite(weight):
+        if not is_index(q) or q < 0 or not _is_finite(weight):
             raise ValueError(f"final state {q} has weight {weight}; states go from 0, and weights must be finite")
-    if not final:
+        if q >= states:
+            raise ValueError(f"the final state {q} cannot be reached from the start, 0")
+        ends[int(q)] = float(weight)
+    if not ends:
         raise ValueError("no state is final: no path leads to an end")
     for i, (start, end) in enumerate(words):
         if not 0 <= start < end < states:
             raise ValueError(
                 f"word {i} goes from state {start} to {end}; it must lead forward, inside 0 to {states - 1}"
             )
-    _check_paths(arcs, final, states)
-    return _walkable(arcs)
+    _check_paths(arcs, ends, states)
+    return _walkable(arcs), ends, states
 
 
 def _named(i: int, arc: RawArc) -> str:
@@ -102,18 +126,29 @@ def _named(i: int, arc: RawArc) -> str:
     return f"arc {i} ({arc.source} → {arc.target}, {label})"
 
 
-def _check_arc(i: int, arc: RawArc) -> None:
-    if not all(hasattr(x, "__index__") for x in (arc.source, arc.target)):
+def _is_finite(weight: object) -> bool:
+    try:
+        return math.isfinite(weight)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+
+
+def _checked_arc(i: int, arc: RawArc) -> RawArc:
+    if not is_index(arc.source) or not is_index(arc.target):
         raise ValueError(f"{_named(i, arc)}: states must be integers")
     if arc.source < 0 or arc.target <= arc.source:
         raise ValueError(
             f"{_named(i, arc)} does not lead forward: there is a cycle, or the states are not numbered so that every "
             "arc leads to a higher number"
         )
-    if arc.label is not None and (not hasattr(arc.label, "__index__") or arc.label < 0):
-        raise ValueError(f"{_named(i, arc)}: a label must be an integer of at least 0, or None for nothing")
-    if not math.isfinite(arc.weight):
+    if arc.label is not None and (not is_index(arc.label) or not 0 <= arc.label < _MOST_LABELS):
+        raise ValueError(
+            f"{_named(i, arc)}: a label must be an integer of at least 0 and below 2^31, or None for nothing"
+        )
+    if not _is_finite(arc.weight):
         raise ValueError(f"{_named(i, arc)}: its weight is {arc.weight}, must be finite; leave the arc out instead")
+    label = None if arc.label is None else int(arc.label)
+    return replace(arc, source=int(arc.source), target=int(arc.target), label=label, weight=float(arc.weight))
 
 
 def _check_paths(arcs: Sequence[RawArc], final: Mapping[int, float], states: int) -> None:
@@ -180,7 +215,7 @@ def without_epsilon(
     into = {q: [(p, closure[p][q]) for p in range(q, -1, -1) if p in live and q in closure[p]] for q in range(states)}
     word_of = _words_of(tokens, words)
     found = [
-        TokenArc(p, a.target, int(a.label), a.weight + w, w, word_of[i], a.slot, a.alternative, a.first)  # type: ignore[arg-type]
+        TokenArc(p, a.target, a.label, a.weight + w, w, word_of[i], a.slot, a.alternative, a.first)  # type: ignore[arg-type]
         for i, a in enumerate(tokens)
         for p, w in into[a.source]
     ]

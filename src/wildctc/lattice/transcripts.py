@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from wildctc.lattice.slots import aligned_slots
-from wildctc.lattice.token_arcs import RawArc, TokenArc, WordArc, checked_arcs, without_epsilon
+from wildctc.lattice.token_arcs import RawArc, TokenArc, WordArc, checked_arcs, is_index, without_epsilon
 
 
 class _Parts(NamedTuple):
@@ -82,6 +83,7 @@ class TranscriptGraph:
         Returns:
             The graph.
         """
+        _check_alternative("the transcript", labels)
         arcs, spans = _branch(labels, words, (0, 0), 0.0, 0, len(labels)) if len(labels) else ([], [])
         arcs = [replace(arc, slot=-1, alternative=-1) for arc in arcs]
         return _build(_Parts(arcs, {len(labels): 0.0}, spans, len(labels)))
@@ -106,15 +108,12 @@ class TranscriptGraph:
         Raises:
             ValueError: A slot has no alternatives, a number is out of range, or all slots together can be left out.
         """
+        _check_slots(slots, weights, words)
         arcs: list[RawArc] = []
         spans: list[tuple[int, int]] = []
         start = 0
         for i, alternatives in enumerate(slots):
-            if not alternatives:
-                raise ValueError(f"slot {i} has no alternatives; give it at least one, which may be empty: [[]]")
-            if weights is not None and len(weights[i]) != len(alternatives):
-                raise ValueError(f"slot {i} has {len(alternatives)} alternatives, but {len(weights[i])} weights")
-            each = [0.0] * len(alternatives) if weights is None else [float(w) for w in weights[i]]
+            each = [0.0] * len(alternatives) if weights is None else weights[i]
             end = start + 1 + sum(max(len(labels) - 1, 0) for labels in alternatives)
             inner = start
             for j, labels in enumerate(alternatives):
@@ -144,14 +143,13 @@ class TranscriptGraph:
         Returns:
             The graph.
         """
-        if not sequences:
-            raise ValueError("there are no sequences; give at least one")
+        _check_sequences(sequences, weights, words)
         last = 1 + sum(max(len(labels) - 1, 0) for labels in sequences)
         arcs: list[RawArc] = []
         spans: list[tuple[int, int]] = []
         inner = 0
         for j, labels in enumerate(sequences):
-            weight = 0.0 if weights is None else float(weights[j])
+            weight = 0.0 if weights is None else weights[j]
             more, new = _branch(labels, None if words is None else words[j], (inner, len(spans)), weight, j, last)
             arcs, spans, inner = arcs + more, spans + new, inner + max(len(labels) - 1, 0)
         slots = (tuple(tuple(map(int, labels)) for labels in sequences),)
@@ -173,6 +171,9 @@ class TranscriptGraph:
         """
         if not sequences:
             raise ValueError("there are no sequences; give at least one")
+        for j, sequence in enumerate(sequences):
+            for i, word in enumerate(sequence):
+                _check_alternative(f"word {i} of sequence {j}", word)
         slots = aligned_slots([[tuple(word) for word in sequence] for sequence in sequences])
         logs = [[math.log(count / len(sequences)) if shares else 0.0 for count in slot.values()] for slot in slots]
         return cls.from_slots([list(slot) for slot in slots], logs)
@@ -201,10 +202,17 @@ class TranscriptGraph:
         Raises:
             ValueError: An arc leads backwards, is on no path from the start to an end, or has a wrong label or weight.
         """
-        raw = [RawArc(arc[0], arc[1], arc[2], float(arc[3]) if len(arc) > 3 else 0.0) for arc in arcs]
-        last = max((arc.target for arc in raw), default=0)
-        ends = {last: 0.0} if final is None else {int(q): float(w) for q, w in final.items()}
-        return _build(_Parts(raw, ends, [(int(s), int(e)) for s, e in words], -1))
+        for i, arc in enumerate(arcs):
+            if len(arc) not in (3, 4):
+                raise ValueError(
+                    f"arc {i} is {arc}, must be (source, target, label) or (source, target, label, weight)"
+                )
+        raw = [RawArc(arc[0], arc[1], arc[2], arc[3] if len(arc) > 3 else 0.0) for arc in arcs]
+        if final is None:
+            final = {max((arc.target for arc in raw if is_index(arc.target)), default=0): 0.0}
+        elif not isinstance(final, Mapping):
+            raise ValueError(f"final must be a mapping from state to log-weight, got a {type(final).__name__}")
+        return _build(_Parts(raw, dict(final), [(int(s), int(e)) for s, e in words], -1))
 
     @property
     def num_states(self) -> int:
@@ -226,14 +234,10 @@ class TranscriptGraph:
         )
 
     @cached_property
-    def label_set(self) -> frozenset[int]:
-        """The labels of all token arcs. They are looked at for each batch, and found once."""
-        return frozenset(arc.label for arc in self.arcs)
-
-    @cached_property
-    def largest_label(self) -> int:
-        """The largest label of a token arc; −1 if there is none."""
-        return max(self.label_set, default=-1)
+    def label_range(self) -> tuple[int, int]:
+        """The lowest and the highest label; (0, −1) if there is none."""
+        labels = [arc.label for arc in self.arcs]
+        return (min(labels), max(labels)) if labels else (0, -1)
 
     @cached_property
     def is_chain(self) -> bool:
@@ -267,6 +271,45 @@ class TranscriptGraph:
         return f"<TranscriptGraph {self!s:.200}>"
 
 
+def _check_alternative(name: str, labels: object) -> None:
+    """Check that an alternative is a list of labels, whose values `checked_arcs` checks."""
+    if not isinstance(labels, Sequence | np.ndarray | Tensor) or isinstance(labels, str):
+        raise ValueError(f"{name} must be a list of labels, got {labels!r:.60}")
+    if not all(is_index(label) for label in labels):
+        wrong = next(label for label in labels if not is_index(label))
+        raise ValueError(f"{name} has label {wrong!r:.60}: a label must be an integer of at least 0")
+
+
+def _check_count(name: str, given: Sequence[Any] | None, wanted: int, what: str) -> None:
+    if given is not None and len(given) != wanted:
+        raise ValueError(f"{name} must hold one item for each of the {wanted} {what}, got {len(given)}")
+
+
+def _check_slots(
+    slots: Sequence[Sequence[Sequence[int]]], weights: Sequence[Sequence[float]] | None, words: Sequence[bool] | None
+) -> None:
+    _check_count("weights", weights, len(slots), "slots")
+    _check_count("words", words, len(slots), "slots")
+    for i, alternatives in enumerate(slots):
+        if not len(alternatives):
+            raise ValueError(f"slot {i} has no alternatives; give it at least one, which may be empty: [[]]")
+        for j, labels in enumerate(alternatives):
+            _check_alternative(f"alternative {j} of slot {i}", labels)
+        if weights is not None and len(weights[i]) != len(alternatives):
+            raise ValueError(f"slot {i} has {len(alternatives)} alternatives, but {len(weights[i])} weights")
+
+
+def _check_sequences(
+    sequences: Sequence[Sequence[int]], weights: Sequence[float] | None, words: Sequence[Sequence[int]] | None
+) -> None:
+    if not len(sequences):
+        raise ValueError("there are no sequences; give at least one")
+    _check_count("weights", weights, len(sequences), "sequences")
+    _check_count("words", words, len(sequences), "sequences")
+    for j, labels in enumerate(sequences):
+        _check_alternative(f"sequence {j}", labels)
+
+
 def _alternative(
     labels: Sequence[int], start: int, inner: int, end: int, weight: float, slot: int, number: int
 ) -> list[RawArc]:
@@ -288,19 +331,21 @@ def _branch(
         raise ValueError(f"words must hold the word of each of the {len(labels)} labels, got {len(words)}")
     arcs = _alternative(labels, 0, first[0], end, weight, 0, number)
     spans: list[tuple[int, int]] = []
-    for i, word in enumerate(words or ()):
-        if word >= 0 and i and words is not None and words[i - 1] == word:
+    words = [] if words is None else [int(word) for word in words]
+    for i, word in enumerate(words):
+        if word >= 0 and i and words[i - 1] == word:
             spans[-1] = (spans[-1][0], arcs[i].target)
         elif word >= 0:
+            if word in words[:i]:
+                raise ValueError(f"words are not contiguous: word {word} at label {i} comes again after other labels")
             spans.append((arcs[i].source, arcs[i].target))
         arcs[i] = replace(arcs[i], word=first[1] + len(spans) - 1 if word >= 0 else -1)
     return arcs, spans
 
 
 def _build(parts: _Parts) -> TranscriptGraph:
-    states = 1 + max([arc.target for arc in parts.arcs if isinstance(arc.target, int)] + list(parts.final), default=0)
-    raw = checked_arcs(parts.arcs, parts.final, parts.words, states)
-    arcs, final, words = without_epsilon(raw, parts.final, parts.words, states)
+    raw, ends, states = checked_arcs(parts.arcs, parts.final, parts.words)
+    arcs, final, words = without_epsilon(raw, ends, parts.words, states)
     length = parts.length if parts.length >= 0 else _first_writing(arcs, final)
     return TranscriptGraph(tuple(arcs), tuple(final), tuple(words), len(parts.words), length, parts.slots)
 

@@ -18,8 +18,7 @@ from wildctc.corpora.preparation import Rejects
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.distributed import Processes
 from wildctc.errors import WildCTCError
-from wildctc.files import check_writable
-from wildctc.json_lines import read_rows
+from wildctc.json_lines import check_rows_writable, read_rows
 from wildctc.lattice.feasibility import infeasible
 from wildctc.probe.doubt import score_words
 from wildctc.probe.graphs import probe_logits
@@ -123,7 +122,7 @@ def probe_manifest(
     utterances, writings = _with_writings(utterances, reader or Reader(Normalizer()))
     settings = {"format": FORMAT, **settings, "count": len(utterances), "utterances": manifest_digest(utterances)}
     partials = Partials(output, "probe", settings, _DECIDING, processes)
-    check_writable(output)
+    check_rows_writable(output)
     finished = output.exists()
     done = partials.index(output).keys() if finished else partials.done()
     rest = [u for u in utterances if u.id not in done]

@@ -15,8 +15,8 @@ from wildctc.corpora.shards import Shards
 from wildctc.corpora.utterance import Utterance
 from wildctc.distributed import ALONE, Processes
 from wildctc.errors import WildCTCError
-from wildctc.files import as_bytes, check_writable, make_folder, writing
-from wildctc.json_lines import row_line
+from wildctc.files import as_bytes, make_folder, writing
+from wildctc.json_lines import check_rows_writable, row_line
 from wildctc.probe.doubt import score_words
 from wildctc.probe.records import FORMAT, NotProbed, stream_probe
 from wildctc.probe.runner import ProbeCounts, ProbeModel, probe_manifest
@@ -57,7 +57,7 @@ def probe_shards(
     Raises:
         WildCTCError: The output is of other shards or another model, or too many utterances were skipped.
     """
-    check_writable(output)
+    check_rows_writable(output)
     digest = hashlib.sha256("".join(shard.digest for shard in shards.shards).encode()).hexdigest()[:16]
     about = {"format": FORMAT, **settings, "count": shards.utterances, "utterances": digest}
     now = 0

@@ -16,7 +16,7 @@ from wildctc.errors import WildCTCError
 from wildctc.lattice.align import wildcard_align
 from wildctc.lattice.arcs import Wildcards
 from wildctc.recognizer.batch import logits_batches
-from wildctc.recognizer.choices import Choice, choose_writings
+from wildctc.recognizer.choices import Choice, choose_labels, choose_writings
 from wildctc.recognizer.hf_checkpoint import Checkpoint
 from wildctc.recognizer.model import Recognizer
 from wildctc.recognizer.textgrid import Interval, to_textgrid
@@ -284,7 +284,7 @@ def align(
         WildCTCError: The logits are not numbers.
     """
     units = model.units
-    labels = units.encode(utterance.text)
+    labels = choose_labels(units, utterance.text, logits)
     words = units.words(labels)
     arguments = logits.unsqueeze(1), torch.tensor([labels], dtype=torch.int64), [len(logits)], [len(labels)]
     [path] = wildcard_align(*arguments, wildcards=wildcards, words=torch.tensor([words], dtype=torch.int64))

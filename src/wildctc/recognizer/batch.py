@@ -18,7 +18,7 @@ from wildctc.distributed import ALONE, Processes
 from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.features.cache import FeatureCache
 from wildctc.features.front_end import FrontEnd, NotFinite, extract
-from wildctc.files import check_writable
+from wildctc.json_lines import check_rows_writable
 from wildctc.progress import RealTime, progress
 from wildctc.recognizer.language_model import Rescorer, find_texts
 from wildctc.recognizer.model import Recognizer
@@ -77,7 +77,7 @@ def decode_manifest(
         What was decoded, in the manifest's order, and the utterances that were skipped. The caller checks whether these
         are too many.
     """
-    check_writable(output)
+    check_rows_writable(output)
     reader = reader or Reader(model.units.normalizer)
     references = {id: grammar_text(found) for id, found in read_transcripts(utterances, reader).items()}
     settings = {"weights": model.fingerprint(), "beam": beam, "utterances": manifest_digest(utterances)}

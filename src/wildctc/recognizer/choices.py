@@ -10,8 +10,10 @@ import torch
 
 from wildctc.lattice.arcs import Wildcards
 from wildctc.lattice.functional import wildcard_posteriors
+from wildctc.lattice.transcripts import TranscriptGraph
 from wildctc.text.alternatives import Writings
-from wildctc.text.segmentation import WritesLabels, make_graph
+from wildctc.text.segmentation import WritesLabels, make_graph, spellings
+from wildctc.text.units import PhoneUnits
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,48 @@ def choose_writings(
     """
     if not writings:
         return []
-    graphs = [make_graph(one, units) for one in writings]
+    found = _probabilities([make_graph(one, units) for one in writings], logits)
+    pairs = zip(writings, found, strict=True)
+    return [None if shares is None else _chosen(one, _by_alternative(one, units, shares)) for one, shares in pairs]
+
+
+def choose_labels(units: WritesLabels, text: str, logits: torch.Tensor) -> list[int]:
+    """Give the labels of a text; of words with several pronunciations those that were most probably said.
+
+    Args:
+        units: The units of the model.
+        text: The text, which the units can write.
+        logits: (T, V).
+
+    Returns:
+        The labels: those of `units.encode` if no word has several pronunciations, or none of them fits.
+    """
+    if not isinstance(units, PhoneUnits) or not units.is_ambiguous(text):
+        return units.encode(text)
+    graph = make_graph(Writings.of(units.normalizer(text)), units)
+    [shares] = _probabilities([graph], [logits])
+    if shares is None:
+        return units.encode(text)
+    chosen = (slot[_largest(of_slot)] for slot, of_slot in zip(graph.slots, shares, strict=True))
+    return [label for labels in chosen for label in labels]
+
+
+def _probabilities(graphs: Sequence[TranscriptGraph], logits: Sequence[torch.Tensor]) -> list[list[list[float]] | None]:
+    """The probability of each alternative of each slot, by plain CTC; None for an utterance with too few frames."""
     padded = torch.nn.utils.rnn.pad_sequence([x.float() for x in logits])
     post = wildcard_posteriors(padded, graphs, [len(x) for x in logits], wildcards=Wildcards())
     assert post.alternatives is not None  # there are graphs
     possible = post.log_likelihood.isfinite().tolist()
-    triples = zip(writings, post.alternatives, possible, strict=True)
-    return [_chosen(one, shares) if there else None for one, shares, there in triples]
+    return [shares if there else None for shares, there in zip(post.alternatives, possible, strict=True)]
+
+
+def _by_alternative(writings: Writings, units: WritesLabels, shares: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Add up the probabilities of the spellings of each alternative."""
+    found = []
+    for slot, of_slot in zip(writings.slots, shares, strict=True):
+        each = iter(of_slot)
+        found.append([sum(next(each) for _ in spellings(words, units)) for words in slot.alternatives])
+    return found
 
 
 def _chosen(writings: Writings, shares: Sequence[Sequence[float]]) -> Chosen:

@@ -1,4 +1,8 @@
-"""Models on the Hugging Face hub: the files of a model folder, and nothing that is executed."""
+"""Models on the Hugging Face hub: the files of a model folder, and nothing that is executed.
+
+huggingface_hub's mixin would have to be a base class of `Recognizer`, which works without that package; and it makes a
+config.json of its own and knows no units. With both of its methods replaced, what is left of it are the calls here.
+"""
 
 from __future__ import annotations
 

@@ -11,21 +11,50 @@ inside flashlight-text, reads the model.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from wildctc.errors import MissingExtra, WildCTCError
 from wildctc.recognizer.decoding import DecodesIds, Hypothesis, beam_search, best_hypothesis
+from wildctc.text.normalisation import Normalizer
+from wildctc.text.units import name_characters
 
 _BINARY = b"mmap lm http://kheafield.com/code"  # how a binary file of KenLM begins
+
+
+_log = logging.getLogger(__name__)
+
+
+class WritesTexts(Protocol):
+    """Units that know what they can write.
+
+    Attributes:
+        normalizer: How texts are normalised.
+        outside: What the things are that they cannot write, for messages.
+    """
+
+    normalizer: Normalizer
+    outside: str
+
+    def missing(self, text: str, /) -> list[str]:
+        """List what they cannot write.
+
+        Args:
+            text: A text.
+
+        Returns:
+            Its characters or words that are outside the units.
+        """
+        ...
 
 
 class LanguageModel:
@@ -107,6 +136,18 @@ class Rescorer:
             if not math.isfinite(getattr(self, name)):
                 raise WildCTCError(f"{name.replace('_', '-')} must be a number, got {getattr(self, name)}")
 
+    def written_by(self, units: WritesTexts) -> Rescorer:
+        """Write hotwords and lexicon as a model does, and warn of hotwords that it cannot write.
+
+        Args:
+            units: The units of the model.
+
+        Returns:
+            The same with normalised words.
+        """
+        lexicon = frozenset(word for entry in self.lexicon for word in units.normalizer(entry).split())
+        return replace(self, hotwords=writable(self.hotwords, units), lexicon=lexicon)
+
     def settings(self) -> dict[str, Any]:
         """Give everything that decides the scores.
 
@@ -160,6 +201,27 @@ class Rescorer:
     def _pattern(self) -> re.Pattern[str]:
         longest_first = sorted(self.hotwords, key=len, reverse=True)
         return re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, longest_first))})(?!\S)")
+
+
+def writable(hotwords: Sequence[str], units: WritesTexts) -> tuple[str, ...]:
+    """Normalise hotwords as the transcripts of a model, and warn of those that it cannot write.
+
+    Args:
+        hotwords: Words or phrases.
+        units: The units of the model.
+
+    Returns:
+        The words that a text of the model can have.
+    """
+    found = tuple(dict.fromkeys(text for hotword in hotwords if (text := units.normalizer(hotword))))
+    missing = {text: outside for text in found if (outside := units.missing(text))}
+    if missing:
+        text, outside = next(iter(missing.items()))
+        _log.warning(
+            "%d of %d hotwords have no effect: the model cannot write them, such as %r (%s); write them as it writes",
+            len(missing), len(found), text, f"{units.outside}: {name_characters(outside)}",
+        )  # fmt: skip
+    return tuple(text for text in found if text not in missing)
 
 
 def find_texts(

@@ -32,6 +32,7 @@ from wildctc.text.units import Units
 
 MOST_DIFFERENCE = 1e-4  # of a log-probability, between PyTorch and ONNX Runtime
 MODEL, INT8, TOKENS = "model.onnx", "model.int8.onnx", "tokens.txt"
+ONNX_ASR = "onnx-asr"  # the folder of the files for onnx-asr
 # The example that is traced. At each stride a frame is left over: from a length without rest, the exporter concludes
 # that no length has one, and other lengths then fail. `_compare` tries lengths with every rest.
 _FRAMES = 62
@@ -85,8 +86,50 @@ class _FromWave(nn.Module):
         return self.rest(x, torch.full((1,), x.size(1), dtype=torch.int64))
 
 
+class _Collapsed(nn.Module):
+    """`_FromFeatures`, but a frame that repeats the token of the frame before is blank: onnx-asr merges none.
+
+    onnx-asr has no CTC model on this filterbank. It has icefall's transducers, whose greedy search takes the best
+    output of each frame. With these outputs that is the greedy search of CTC.
+    """
+
+    blank: Tensor
+
+    def __init__(self, inner: _FromFeatures, outputs: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self.register_buffer("blank", torch.full((outputs,), -100.0).index_fill(0, torch.tensor([0]), 0.0))
+
+    def forward(self, x: Tensor, x_lens: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs, lengths = self.inner(x, x_lens)
+        best = log_probs.argmax(-1)
+        again = (best[:, 1:] == best[:, :-1]) & (best[:, 1:] != 0)
+        again = torch.cat([torch.zeros_like(best[:, :1], dtype=torch.bool), again], 1)
+        return torch.where(again.unsqueeze(2), self.blank, log_probs), lengths
+
+
+class _NoPredictor(nn.Module):
+    """The predictor of a transducer that does not look at the text: (1, 2) tokens → (1, 1) zeros."""
+
+    def forward(self, y: Tensor) -> Tensor:
+        return torch.zeros_like(y[:, :1], dtype=torch.float32)
+
+
+class _Sum(nn.Module):
+    """The joiner of a transducer: (1, V) and (1, 1) → (1, V)."""
+
+    def forward(self, encoder_out: Tensor, decoder_out: Tensor) -> Tensor:
+        return encoder_out + decoder_out
+
+
 def export_onnx(
-    model: Recognizer, folder: str | Path, *, wave: bool = False, int8: bool = False, overwrite: bool = False
+    model: Recognizer,
+    folder: str | Path,
+    *,
+    wave: bool = False,
+    int8: bool = False,
+    onnx_asr: bool = False,
+    overwrite: bool = False,
 ) -> float:
     """Write model.onnx, tokens.txt and config.json, and compare the file with PyTorch.
 
@@ -95,6 +138,7 @@ def export_onnx(
         folder: The folder to write; it is made if needed.
         wave: Whether the input is the wave of one utterance; only a filterbank can be exported.
         int8: Whether to write model.int8.onnx too, with quantised weights.
+        onnx_asr: Whether to write a folder with the files that onnx-asr reads too.
         overwrite: Whether to replace an export.
 
     Returns:
@@ -112,6 +156,10 @@ def export_onnx(
             f"--wave: the front end {model.front_end.name} is a model of its own; without --wave, "
             "the file begins with its features"
         )
+    if onnx_asr and not (isinstance(model.front_end, Fbank) and model.front_end.shape == (80,)):
+        raise WildCTCError(
+            f"--onnx-asr: onnx-asr computes Kaldi's filterbank of 80 bins; this model has {model.front_end.name}"
+        )
     content = _to_onnx(model.eval(), wave)
     difference = _compare(model, content, wave)
     if difference > MOST_DIFFERENCE:
@@ -121,13 +169,40 @@ def export_onnx(
         )
     small = _quantised(content) if int8 else None
     tokens = _tokens(model.units)
+    others = _for_onnx_asr(model, int8) if onnx_asr else {}
     make_folder(folder)
     write_text(folder / TOKENS, tokens)
     write_text(folder / "config.json", json.dumps(_metadata(model, wave), indent=2, ensure_ascii=False) + "\n")
     write_atomically(folder / MODEL, content)
     if small is not None:
         write_atomically(folder / INT8, small)
+    if others:
+        make_folder(folder / ONNX_ASR)
+        write_text(folder / ONNX_ASR / TOKENS, tokens)
+    for name, each in others.items():
+        write_atomically(folder / ONNX_ASR / name, each)
     return difference
+
+
+def _for_onnx_asr(model: Recognizer, int8: bool) -> dict[str, bytes]:
+    """The model as a transducer of icefall, by file name."""
+    dim, outputs = torch.export.Dim, len(model.units)
+    rows, frames = dim("N", min=1), dim("T", min=MIN_FRAMES[model.encoder.config.subsampling])
+    encoder = _Collapsed(_FromFeatures(model), outputs).eval()
+    example = torch.randn(3, _FRAMES, *model.front_end.shape), torch.tensor([_FRAMES, 45, 33])
+    shapes = {"x": {0: rows, 1: frames}, "x_lens": {0: rows}}
+    frame = torch.zeros(1, outputs), torch.zeros(1, 1)
+    names = ["encoder_out", "encoder_out_lens"]
+    parts = {
+        "encoder": _exported(encoder, example, shapes, ["x", "x_lens"], names),
+        "decoder": _exported(_NoPredictor(), (torch.zeros(1, 2, dtype=torch.int64),), None, ["y"], ["decoder_out"]),
+        "joiner": _exported(_Sum(), frame, None, ["encoder_out", "decoder_out"], ["logit"]),
+    }
+    found = {f"{name}.onnx": proto.SerializeToString() for name, proto in parts.items()}
+    if int8:
+        small = {"encoder.int8.onnx": _quantised(found["encoder.onnx"])}
+        found |= small | {f"{name}.int8.onnx": found[f"{name}.onnx"] for name in ("decoder", "joiner")}
+    return found
 
 
 def _tokens(units: Units) -> str:
@@ -158,15 +233,7 @@ def _metadata(model: Recognizer, wave: bool) -> dict[str, Any]:
 
 def _to_onnx(model: Recognizer, wave: bool) -> bytes:
     """Export with dynamic shapes and put the metadata in."""
-    network, example, shapes, inputs = _network(model, wave)
-    with torch.no_grad(), _quiet():
-        program = torch.onnx.export(
-            network, example, dynamo=True, dynamic_shapes=shapes, input_names=inputs,
-            output_names=["log_probs", "log_probs_len"], verbose=False,
-        )  # fmt: skip
-    assert program is not None
-    proto = program.model_proto
-    del proto.graph.value_info[:]  # shapes in between, some of them wrong after the exporter's optimiser
+    proto = _exported(*_network(model, wave), ["log_probs", "log_probs_len"])
     batch, frames, _ = proto.graph.output[0].type.tensor_type.shape.dim
     frames.dim_param = "T_out"  # the exporter writes a formula
     if not wave:
@@ -175,6 +242,19 @@ def _to_onnx(model: Recognizer, wave: bool) -> bytes:
         proto.metadata_props.add(key=key, value=str(value))
     content: bytes = proto.SerializeToString()
     return content
+
+
+def _exported(network: nn.Module, example: Any, shapes: Any, inputs: list[str], outputs: list[str]) -> Any:
+    """The ONNX model of a network."""
+    with torch.no_grad(), _quiet():
+        program = torch.onnx.export(
+            network, example, dynamo=True, dynamic_shapes=shapes, input_names=inputs, output_names=outputs,
+            verbose=False,
+        )  # fmt: skip
+    assert program is not None
+    proto = program.model_proto
+    del proto.graph.value_info[:]  # shapes in between, some of them wrong after the exporter's optimiser
+    return proto
 
 
 def _network(model: Recognizer, wave: bool) -> tuple[nn.Module, tuple[Tensor, ...], Any, list[str]]:

@@ -14,7 +14,8 @@ from wildctc.corpora.preparation import Rejects
 from wildctc.corpora.shards import Shards
 from wildctc.corpora.utterance import Utterance, UtteranceError
 from wildctc.distributed import ALONE, Processes
-from wildctc.files import check_writable, make_folder, writing
+from wildctc.files import make_folder, writing
+from wildctc.json_lines import check_rows_writable
 from wildctc.recognizer.batch import decode_manifest
 from wildctc.recognizer.model import Recognizer
 from wildctc.scoring.error_rates import Errors, score
@@ -75,7 +76,7 @@ def decode_shards(
     Raises:
         WildCTCError: The parts were made in another way.
     """
-    check_writable(output)
+    check_rows_writable(output)
     parts = make_folder(output.with_name(f"{output.name}.parts"))
     if processes.first:
         agree_on(parts / "settings.json", _settings(model, shards, how))

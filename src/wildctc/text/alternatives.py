@@ -8,6 +8,7 @@ before `{`, `|` or `}` takes away its meaning; a `|` outside of braces has none.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,6 +54,18 @@ class Writings:
 
     slots: tuple[Slot, ...]
 
+    @classmethod
+    def of(cls, found: str | Writings) -> Writings:
+        """Make writings of what `Reader` has read.
+
+        Args:
+            found: A normalised text or writings.
+
+        Returns:
+            The writings; of a text, a slot for each word.
+        """
+        return found if isinstance(found, Writings) else cls(tuple(Slot(((w,),), (0.0,)) for w in found.split()))
+
     @property
     def plain(self) -> bool:
         """Whether there is only one writing."""
@@ -77,7 +90,7 @@ class Writings:
 
     def __str__(self) -> str:
         """The writings as `parse_text` reads them, without weights."""
-        return " ".join(_slot_text(slot) for slot in self.slots)
+        return escape(self.first) if self.plain else " ".join(_slot_text(slot) for slot in self.slots)
 
 
 def has_grammar(text: str) -> bool:
@@ -99,12 +112,23 @@ def escape(text: str) -> str:
         text: Any text.
 
     Returns:
-        The text with a backslash before each brace.
+        The text with a backslash before each brace, and before each backslash that would take away a meaning. A text
+        without braces needs none.
 
     >>> escape("a {b}")
     'a \\\\{b\\\\}'
     """
-    return text.replace("{", "\\{").replace("}", "\\}")
+    return _escape_outside(text) if has_grammar(text) else text
+
+
+def _escape_outside(text: str) -> str:
+    """Escape a text that stands beside a group."""
+    return re.sub(r"\\(?=\|)|[{}]", r"\\\g<0>", text)
+
+
+def _escape_inside(text: str) -> str:
+    """Escape an alternative. After a backslash at its end a space keeps the bar, or the brace, apart."""
+    return re.sub(r"[{|}]", r"\\\g<0>", text) + " " * text.endswith("\\")
 
 
 def grammar_text(found: str | Writings) -> str:
@@ -182,7 +206,7 @@ def parse_text(text: str, normalizer: Normalizer | None = None) -> Writings:
     slots = []
     normalise = normalizer or Normalizer()
     if not has_grammar(text):
-        return Writings(tuple(Slot(((word,),), (0.0,)) for word in normalise(text).split()))
+        return Writings.of(normalise(text))
     for column, chunk in _chunks(text):
         if math.prod(map(len, chunk)) > MOST:
             raise WildCTCError(f"column {column}: more than {MOST:,} writings of one word; write it in fewer ways")
@@ -245,7 +269,5 @@ def _bracket(char: str, column: int, opened: int, chunk: _Chunk) -> int:
 
 
 def _slot_text(slot: Slot) -> str:
-    texts = [escape(" ".join(words)).replace("|", "\\|") for words in slot.alternatives]
-    if len(texts) > 1:
-        return "{" + "|".join(texts) + "}"
-    return texts[0].replace("\\|", "|")
+    texts = [" ".join(words) for words in slot.alternatives]
+    return "{" + "|".join(map(_escape_inside, texts)) + "}" if len(texts) > 1 else _escape_outside(texts[0])

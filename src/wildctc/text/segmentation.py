@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
 from typing import Protocol
 
 from wildctc.errors import WildCTCError
 from wildctc.lattice.transcripts import TranscriptGraph
-from wildctc.text.alternatives import Writings
+from wildctc.text.alternatives import MOST, Writings
+from wildctc.text.units import PhoneUnits
+from wildctc.text.variants import Words
 
 
 class WritesLabels(Protocol):
@@ -32,6 +36,29 @@ class WritesLabels(Protocol):
         ...
 
 
+def spellings(words: Words, units: WritesLabels) -> list[list[int]]:
+    """List the label sequences of an alternative: with phones all its pronunciations, otherwise one.
+
+    Args:
+        words: The words of the alternative.
+        units: The units of the model.
+
+    Returns:
+        The labels of each; the first is what `units.encode` gives.
+
+    Raises:
+        WildCTCError: The units cannot write a character.
+    """
+    text = " ".join(words)
+    first = units.encode(text)
+    if not isinstance(units, PhoneUnits):
+        return [first]
+    several = units.alternatives(text)
+    if math.prod(map(len, several)) > MOST:
+        return [first]
+    return [[label for labels in path for label in labels] for path in product(*several)]
+
+
 def make_graph(writings: Writings, units: WritesLabels) -> TranscriptGraph:
     """Make the graph of a transcript. Each path has the labels that its text would have alone.
 
@@ -44,7 +71,8 @@ def make_graph(writings: Writings, units: WritesLabels) -> TranscriptGraph:
         units: The units of the model.
 
     Returns:
-        The graph, with a slot for each slot of the writings.
+        The graph, with a slot for each slot of the writings. Its alternatives are those of the writings, each as often
+        as it has `spellings`.
 
     Raises:
         WildCTCError: The units cannot write a character, or all words can be left out.
@@ -57,18 +85,20 @@ def make_graph(writings: Writings, units: WritesLabels) -> TranscriptGraph:
     {2 1|} 3 {1 4|1 2 1 2}
     """
     space = [] if units.space is None else [units.tokens.index(units.space)]
-    slots, begun = [], False
+    slots, weights, begun = [], [], False
     for slot in writings.slots:
-        rows = []
-        for words in slot.alternatives:
-            labels = units.encode(" ".join(words))
-            if words and begun:
-                labels = space + labels
-            elif words and slot.optional:
-                labels = labels + space
-            rows.append(labels)
+        rows, each = [], []
+        for words, weight in zip(slot.alternatives, slot.weights, strict=True):
+            for labels in spellings(words, units):
+                if words and begun:
+                    labels = space + labels
+                elif words and slot.optional:
+                    labels = labels + space
+                rows.append(labels)
+                each.append(weight)
         begun = begun or not slot.optional
         slots.append(rows)
+        weights.append(each)
     if not begun:
         raise WildCTCError("all words can be left out; at least one must have no empty alternative")
-    return TranscriptGraph.from_slots(slots, [slot.weights for slot in writings.slots])
+    return TranscriptGraph.from_slots(slots, weights)

@@ -311,7 +311,7 @@ class PhoneUnits(Units):
         return cls([BLANK, *sorted(tokens)], normalizer, {word: lexicon[word] for word in ordered})
 
     def alternatives(self, text: str) -> list[list[list[int]]]:
-        """Give all pronunciations of a text, for graphs of transcripts.
+        """Give all pronunciations of a text.
 
         Args:
             text: A transcript whose words all have pronunciations.
@@ -320,6 +320,17 @@ class PhoneUnits(Units):
             For each word its label sequences; `encode` takes the first of each.
         """
         return [self._labels[word] for word in self.normalizer(text).split()]
+
+    def is_ambiguous(self, text: str) -> bool:
+        """Tell whether a text has several pronunciations.
+
+        Args:
+            text: A transcript whose words all have pronunciations.
+
+        Returns:
+            True if one of its words has more than one.
+        """
+        return any(len(several) > 1 for several in self.alternatives(text))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Convert label ids into words.

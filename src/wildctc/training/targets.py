@@ -17,7 +17,7 @@ from wildctc.text.alternatives import Writings, every_word, first_writing
 from wildctc.text.normalisation import Normalizer
 from wildctc.text.reader import Reader
 from wildctc.text.segmentation import make_graph
-from wildctc.text.units import Units, name_characters
+from wildctc.text.units import PhoneUnits, Units, name_characters
 from wildctc.text.word_weights import follow_words
 from wildctc.training.settings import DataConfig
 
@@ -36,7 +36,7 @@ class Example:
             none.
         group: The number of the group whose noise rates it has.
         writings: All its writings; None if there is only one. `tokens` and `words` are those of the first.
-        graph: The graph of its writings; None if there is only one.
+        graph: The graph of its writings, with all pronunciations of phones; None if there is only one path.
     """
 
     utterance: Utterance
@@ -101,15 +101,16 @@ def make_target(utterance: Utterance, found: str | Writings, units: Units) -> Ex
     tokens = units.encode(text)
     if not tokens and writings is None:
         raise UtteranceError(utterance, "empty transcript")
-    if writings is None:
-        return Example(utterance, 1.0, 0, tokens, units.words(tokens), _word_weights(utterance, units))
-    if utterance.weights is not None:
+    if writings is not None and utterance.weights is not None:
         raise UtteranceError(utterance, "weights and alternatives: words with alternatives cannot have weights yet")
-    try:
-        graph = make_graph(writings, units)
-    except WildCTCError as error:
-        raise UtteranceError(utterance, f"alternatives: {error}") from None
-    return Example(utterance, 1.0, 0, tokens, units.words(tokens), writings=writings, graph=graph)
+    weights = _word_weights(utterance, units)
+    graph = None
+    if writings is not None or (isinstance(units, PhoneUnits) and units.is_ambiguous(text)):
+        try:
+            graph = make_graph(Writings.of(found), units)
+        except WildCTCError as error:
+            raise UtteranceError(utterance, f"alternatives: {error}") from None
+    return Example(utterance, 1.0, 0, tokens, units.words(tokens), weights, writings=writings, graph=graph)
 
 
 def _word_weights(utterance: Utterance, units: Units) -> list[float] | None:
