@@ -13,7 +13,7 @@ setup: .venv/installed
 	test -x $(PY) || $(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --upgrade pip
 	$(PY) -m pip install --quiet -c constraints.txt torch numpy $(BUILD_TOOLS)
-	$(PY) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[train,audit,romanize,hf,moonshine,whisper,export,datasets,shards,pandas,wandb,demo,gpu,docs,dev]'
+	$(PY) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[train,audit,romanize,hf,moonshine,whisper,export,datasets,shards,ray,pandas,wandb,demo,gpu,docs,dev]'
 	# For a test of docs/integrations.md. Of all that ESPnet asks for, its CTC module needs typeguard alone.
 	$(PY) -m pip install --quiet --no-deps espnet==202511 typeguard
 	touch $@
