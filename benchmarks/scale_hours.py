@@ -5,7 +5,8 @@
 Takes the first utterances of a manifest and packs them with and without FLAC, computes filterbank features of 80 bins,
 reads an epoch of them as training does, and probes them with a model that is not trained (the encoder of the recipe
 `small` on these features). Each is one process with one thread. Seconds are of the processor, less those of a call that
-finds its work done, and all numbers are for one hour of speech. The last line is a list of 36,000 shards.
+finds its work done, and all numbers are for one hour of
+speech. The last lines are of a manifest of a million rows, and of a list of 36,000 shards.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 import torch
 
 from wildctc.corpora.manifest import load_manifest
+from wildctc.corpora.packing import Packing, _write_jobs
 from wildctc.corpora.rewriting import plain_row
 from wildctc.corpora.shards import FORMAT, LIST, Shard, open_shards
 from wildctc.distributed import ALONE
@@ -83,13 +85,30 @@ def reading(folder: Path, hours: float) -> float:
     return (time.process_time() - began) / hours
 
 
-def opening(folder: Path) -> float:
+def memory() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def dividing(folder: Path, count: int = 100_000) -> float:
+    """Seconds in which one process divides a manifest, for a million rows."""
+    (folder / "rows").mkdir(parents=True)
+    row = {"audio": "a.flac", "text": "selamat pagi apa kabar", "duration": 10.0, "speaker": "ann", "split": "train"}
+    with open(folder / "m.jsonl", "w") as file:
+        file.writelines(row_line({"id": f"utt{i:07d}"} | row) for i in range(count))
+    began = time.process_time()
+    _write_jobs(folder / "m.jsonl", folder / "rows", Packing(), None, None)
+    return (time.process_time() - began) * 1e6 / count
+
+
+def opening(folder: Path) -> tuple[float, float]:
+    """Seconds and megabytes of opening a list of 36,000 shards."""
     shards = [vars(Shard(f"{n:06d}", 1000, 1e4, f"{n:064x}", "abcdefghijklmnopqrstuvwxyz' ")) for n in range(36_000)]
     folder.mkdir()
     (folder / LIST).write_text(json.dumps({"format": FORMAT, "source": None, "shards": shards}))
-    began = time.process_time()
-    assert len(open_shards(folder)) == 36_000
-    return time.process_time() - began
+    before, began = memory(), time.process_time()
+    found = open_shards(folder)
+    assert len(found) == 36_000
+    return time.process_time() - began, memory() - before
 
 
 def main() -> None:
@@ -126,7 +145,8 @@ def main() -> None:
         probe = ["probe", "model", "packed", "-o", "probe.jsonl", "--workers", "0", "--max-bad", "1"]
         line("probe, encoder of `small`", probe, lambda: megabytes(folder, "probe.jsonl"))
         line("clean", ["clean", "probe.jsonl", "-o", "clean", "--workers", "0", "--drop", "none"])
-        print(f"\nopening a list of 36,000 shards: {opening(folder / 'many'):.2f} s")
+        print(f"\ndividing a manifest, a million rows: {dividing(folder / 'rows'):.1f} s")
+        print("opening a list of 36,000 shards: {:.2f} s, {:.0f} MB".format(*opening(folder / "many")))
     finally:
         shutil.rmtree(folder)
 

@@ -24,8 +24,9 @@ ENCODER = {"kind": "conformer", "d_model": 16, "heads": 2, "blocks": 1, "ff_dim"
 RAY = ["--engine", "ray"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster():
+    """A cluster of its own for each test: after a worker was killed, the next test once waited for it without end."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 

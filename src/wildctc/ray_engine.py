@@ -90,7 +90,7 @@ def _wait(ray: Any, words: list[str], workers: int, gpus: bool) -> None:
     available = int(ray.cluster_resources().get("GPU", 0)) if gpus else 0
     count = workers or available or len(machines)
     cpus = max(1, min(sum(machines) // count, *machines))
-    options = {"num_cpus": cpus, "num_gpus": 1 if 0 < count <= available else 0}
+    options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": 1 if 0 < count <= available else 0}
     options |= {"max_retries": _STARTS, "retry_exceptions": [_Killed], "scheduling_strategy": "SPREAD"}
     work = ray.remote(**options)(_work)
     _log.info("Ray: %d workers on %d machines, with %d CPUs each", count, len(machines), cpus)

@@ -114,8 +114,7 @@ def _through(work: _Work, title: str, do: Callable[[int], None], workers: int) -
 
 def _about(probe: Path, shards: Shards, thresholds: Thresholds, splits: Collection[str]) -> dict[str, Any]:
     """What the new shards depend on."""
-    with contextlib.closing(_lines(probe)) as lines:
-        settings = _settings(probe, lines)
+    settings = read_settings(_parse(probe, 1, next(_lines(probe), b"")), probe)
     return {
         "probe": [settings.get("weights"), settings.get("utterances"), settings.get("doubt"), probe.stat().st_size],
         "shards": [shard.digest for shard in shards.shards],
@@ -132,10 +131,6 @@ def _lines(probe: Path) -> Iterator[bytes]:
             yield from file
     except OSError as error:
         raise WildCTCError(f"cannot read {probe}: {error.strerror}") from None
-
-
-def _settings(probe: Path, lines: Iterator[bytes]) -> dict[str, Any]:
-    return read_settings(_parse(probe, 1, next(lines, b"")), probe)
 
 
 def _parse(probe: Path, line: int, content: bytes) -> dict[str, Any]:

@@ -123,8 +123,8 @@ def _open(datasets: Any, source: str, configuration: str | None) -> dict[str, An
         name = source.removeprefix(_HUB).rstrip("/")
         return dict(datasets.load_dataset(name, configuration, streaming=True))
     if is_address(source):
-        files = {split_of(source.rsplit("/", 1)[-1]) or "train": source}
-        return dict(datasets.load_dataset("parquet", data_files=files, streaming=True))
+        split = split_of(source.rsplit("/", 1)[-1]) or "train"
+        return dict(datasets.load_dataset("parquet", data_files={split: source}, streaming=True))
     here = Path(source)
     if (here / "dataset_dict.json").is_file():
         return dict(datasets.load_from_disk(source))
