@@ -232,30 +232,34 @@ class Peers:
         if store is None:
             return True
         with self._lock:
+            lost = {*self.dead(), *self.silent()}
             if self._failed:
+                _within(10 + 2 * BEAT, lambda: self._wait_until_heard(store, lost), None)
                 return False
             self._failed = True
-            lost = {*self.dead(), *self.silent()}
             lowest = min(set(range(self.size)) - lost)
             self._speaks = _within(10 + 2 * BEAT, lambda: self._claim(store, lost), self.rank == lowest)
             return self._speaks
 
     def _claim(self, store: dist.Store, lost: set[int]) -> bool:
         first = store.add("failed", 1) == 1
-        if not first:
-            store.add("heard", 1)
-        deadline = time.monotonic() + 5 + 2 * BEAT
-        if (
-            self.rank == 0 and not _kept_by_torchrun()
-        ):  # the store ends with this process, so all others must have read it
-            while store.add("heard", 0) < self.size - 1 - len(lost) and time.monotonic() < deadline:
-                time.sleep(0.02)
+        store.set(f"heard {self.rank}", "")
+        self._wait_until_heard(store, lost)
         return first
+
+    def _wait_until_heard(self, store: dist.Store, lost: set[int]) -> None:
+        """Keep the store until all others have read that a process failed, if it ends with this process."""
+        if self.rank != 0 or _kept_by_torchrun():
+            return
+        waiting, deadline = set(range(1, self.size)) - lost, time.monotonic() + 5 + 2 * BEAT
+        while waiting and time.monotonic() < deadline:
+            waiting = {r for r in waiting - {*self.dead()} if not store.check([f"heard {r}"])}
+            time.sleep(0.02)
 
     def _hears_of_failure(self, store: dist.Store) -> bool:
         if not self._failed and store.check(["failed"]):
             self._failed = True
-            store.add("heard", 1)
+            store.set(f"heard {self.rank}", "")
         return self._failed
 
     # -------------------------------------------------------------------------------- which processes are lost, and why

@@ -82,6 +82,20 @@ def test_mistake_in_any_process_ends_all_and_is_said_once(ranks):
     assert all(isinstance(r, BaseException) for r in results)
 
 
+def fail_while_another_is_busy():
+    with process_group() as processes:
+        processes.barrier()
+        if processes.rank == 1:
+            raise WildCTCError("wrong")
+        if processes.rank == 2:
+            time.sleep(2)  # meanwhile the first process, which keeps the store, hears of the mistake
+        processes.barrier()
+
+
+def test_a_busy_process_does_not_take_a_mistake_of_another_for_a_loss():
+    assert messages(in_processes(fail_while_another_is_busy, size=3)) == ["wrong"]
+
+
 def kill_second():
     with process_group() as processes:
         processes.barrier()
