@@ -42,14 +42,17 @@ class _NativeGraphs(NativeBatch):
         # the recursion of a chain has no weights on token arcs, and does not count them
         plain = batch.arc_weights is None and not count_tokens
         added = None if batch.arc_weights is None else batch.arc_weights.detach().double().resolve_neg().contiguous()
-        numbers = [(g.num_words, g.length, plain and g.is_chain) for g in batch.graphs]
-        starts = np.array([(0, 0), *((len(f.final), len(f.words)) for f in flat)], dtype=np.int64).cumsum(0)
-        rows = np.array(numbers, dtype=np.int64).reshape(-1, 3).T
-        arrays = [ends, arc_weights, words, word_weights, final, starts[:, 0].copy(), starts[:, 1].copy()]
-        arrays += [rows[0].copy(), rows[1].copy(), rows[2].astype(np.uint8)]
+        starts = np.array(
+            [[0, *(len(f.final) for f in flat)], [0, *(len(f.words) for f in flat)]], dtype=np.int64
+        ).cumsum(1)
+        sizes = np.array([[g.num_words for g in batch.graphs], [g.length for g in batch.graphs]], dtype=np.int64)
+        chains = np.array([plain and g.is_chain for g in batch.graphs], dtype=np.uint8)
+        arrays = [ends, arc_weights, words, word_weights, final, starts, sizes, chains]
         self._graphs_alive = (arrays, added)
         weights = (ABSENT, 0, 0) if added is None else (ABSENT, added.data_ptr(), added.shape[1])
-        self._addresses.set_graphs(_native.Transcripts(*(x.__array_interface__["data"][0] for x in arrays), weights))
+        *places, starts_at, sizes_at, chains_at = (x.__array_interface__["data"][0] for x in arrays)
+        places += [starts_at, starts_at + starts.strides[0], sizes_at, sizes_at + sizes.strides[0], chains_at]
+        self._addresses.set_graphs(_native.Transcripts(*places, weights))
 
     def graph_best_path(
         self, score: Tensor, place: Tensor, state: Tensor, arc: Tensor, via: Tensor, memory: int
