@@ -61,7 +61,7 @@ def test_the_slurm_script_trains_on_two_machines(tmp_path):
     make_corpus(tmp_path, {"train": 12, "dev": 2})
     pack(tmp_path / "train.jsonl", tmp_path / "shards", Packing(size=3))
     program(tmp_path / "bin/srun", SRUN)
-    program(tmp_path / "bin/scontrol", "#!/bin/bash\necho localhost\necho another-machine\n")
+    program(tmp_path / "bin/scontrol", "#!/bin/bash\necho localhost\nseq -f machine-%g 20000\n")
     words = [str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run"), "--data.train", "shards", *FAST]
     slurm = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_JOB_ID": str(free_port() - 20000), "SLURM_NNODES": "2"}
     done = subprocess.run(

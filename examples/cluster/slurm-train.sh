@@ -18,7 +18,7 @@ set -euo pipefail
 
 # Here: module load …, source .venv/bin/activate
 
-first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p) # not head: it ends before scontrol, which then fails
 port=$((20000 + SLURM_JOB_ID % 20000))
 export OMP_NUM_THREADS=$((SLURM_CPUS_PER_TASK / ${SLURM_GPUS_ON_NODE:-1}))
 
